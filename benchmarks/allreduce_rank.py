@@ -13,12 +13,12 @@ from pathlib import Path
 
 import mpi4py
 from mpi_jobs import Peer
-from peers import GLOO, OPEN_MPI, SHARED_HEAP, gloo, join_gloo, open_mpi
+from peers import GLOO, OPEN_MPI, gloo, join_gloo, open_mpi
 
 import sirtaki
 from sirtaki.launch.hosts.environment import rank_environment
 from sirtaki.launch.hosts.slots import Slot
-from sirtaki.observe.contenders import Array, Run, own_contenders
+from sirtaki.observe.contenders import own_contenders
 from sirtaki.observe.measure import Plan, measure
 
 # One thread calls MPI: let it leave out its locks.
@@ -33,7 +33,7 @@ def main() -> None:
     slot = Slot(world.rank, world.size, "localhost", world.rank, world.size, 0, 1)
     os.environ.update(rank_environment(slot, os.environ["SIRTAKI_RENDEZVOUS"]))
     sirtaki.init()
-    contenders = {**own_contenders(), SHARED_HEAP: heap}
+    contenders = own_contenders()
     others = {}
     if sys.argv[3:]:
         join_gloo(folder / "gloo", world.rank, world.size)
@@ -50,20 +50,6 @@ def main() -> None:
         result = {"timings": timings, "mpi": mpi}
         (folder / "timings.json").write_text(json.dumps(result))
     sirtaki.shutdown()
-
-
-def heap(data: Array) -> Run:
-    """Sum as the core does, in memory that the other ranks can map."""
-    array = sirtaki.empty(data.shape, data.dtype)
-    core = own_contenders()["core"](array)
-
-    def run(repeats: int) -> list[float]:
-        array[:] = data
-        seconds = core(repeats)
-        data[:] = array
-        return seconds
-
-    return run
 
 
 if __name__ == "__main__":

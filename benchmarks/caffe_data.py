@@ -26,7 +26,7 @@ from targets import Check
 
 import sirtaki_caffe.layers  # noqa: F401 (registers Data)
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import aligned
+from sirtaki.rendezvous.words import aligned
 from sirtaki_caffe.data.images import encode_image, make_datum
 from sirtaki_caffe.data.layers.base import DataLayer
 from sirtaki_caffe.data.resize import resize

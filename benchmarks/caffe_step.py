@@ -24,7 +24,8 @@ from output import RESULTS, write_result
 from targets import Check, at_most
 
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import aligned, show_seconds
+from sirtaki.observe.report import show_seconds
+from sirtaki.rendezvous.words import aligned
 from sirtaki_caffe.net.net import Net
 from sirtaki_caffe.proto.schema import TEST, TRAIN, NetParameter
 from sirtaki_caffe.proto.text import parse

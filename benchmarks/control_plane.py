@@ -19,7 +19,8 @@ from output import RESULTS, write_result
 from targets import Check
 
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import aligned, show_bytes, show_seconds
+from sirtaki.observe.report import show_bytes, show_seconds
+from sirtaki.rendezvous.words import aligned
 
 _HOSTS = (1, 10, 100, 1250)
 _PER_HOST = 8

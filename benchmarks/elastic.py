@@ -26,7 +26,8 @@ from output import RESULTS, write_result
 from targets import Check, at_least, at_most
 
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import aligned, show_seconds
+from sirtaki.observe.report import show_seconds
+from sirtaki.rendezvous.words import aligned
 
 _RANK = str(Path(__file__).with_name("elastic_rank.py"))
 _RUN = "import sys; from sirtaki.launch.cli import horovodrun; sys.exit(horovodrun())"

@@ -22,7 +22,7 @@ from typing import Any
 from output import RESULTS, write_result
 
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import aligned
+from sirtaki.rendezvous.words import aligned
 
 _RANK = """
 import sys

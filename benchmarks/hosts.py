@@ -21,7 +21,8 @@ from output import RESULTS, write_result
 from targets import Check, check_hosts, check_many
 
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import aligned, show_bytes, show_rate, show_seconds
+from sirtaki.observe.report import show_bytes, show_rate, show_seconds
+from sirtaki.rendezvous.words import aligned
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sirtaki.observe.report import aligned
+from sirtaki.rendezvous.words import aligned
 
 if TYPE_CHECKING:
     from targets import Check

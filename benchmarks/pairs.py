@@ -24,8 +24,9 @@ from targets import Check, check_pairs
 
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.measure import sizes_between
-from sirtaki.observe.report import aligned, show_bytes, show_rate, show_seconds
+from sirtaki.observe.report import show_bytes, show_rate, show_seconds
 from sirtaki.rendezvous.stores.store import UnixStoreServer
+from sirtaki.rendezvous.words import aligned
 
 HERE = Path(__file__).resolve().parent
 

@@ -11,7 +11,6 @@ import torch.distributed as dist
 
 from sirtaki.observe.contenders import Array, Contender, Run, timed
 
-SHARED_HEAP = "shared heap"
 GLOO = "Gloo"
 OPEN_MPI = "Open MPI"
 

@@ -25,7 +25,8 @@ from output import RESULTS, write_result
 from targets import Check, at_most
 
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import aligned, show_seconds
+from sirtaki.observe.report import show_seconds
+from sirtaki.rendezvous.words import aligned
 
 _RUN = "import sys; from sirtaki.launch.cli import horovodrun; sys.exit(horovodrun())"
 _HOROVODRUN = (sys.executable, "-c", _RUN, "-np", "2")
@@ -249,7 +250,7 @@ def check(tables: dict[str, Any]) -> list[Check]:
     start, end, processor, memory, *hosts = tables.values()
     ratio = start["horovodrun"] / start["python -c 'import numpy'"]
     checks = [
-        at_most("horovodrun with 2 ranks, in times of `import numpy`,", 2.5, ratio),
+        at_most("horovodrun with 2 ranks, in times of `import numpy`,", 3.0, ratio),
         at_most("seconds from SIGKILL of a rank", 0.35, end["a rank of horovodrun"]),
         at_most("seconds from SIGKILL of the guardian", 0.35, end["the guardian"]),
         at_most("percent of a core for an idle job", 0.2, 100 * processor["launcher and guardian"]),

@@ -7,11 +7,11 @@ from typing import Any
 
 from models import BACKWARD_SHARE, COMPUTE_SECONDS, LAYERS
 from mpi_jobs import INTEL_MPI, MPICH
-from peers import GLOO, OPEN_MPI, SHARED_HEAP
+from peers import GLOO, OPEN_MPI
 from refused import REFUSED
 from torch_distributed_rank import ALL_REDUCE, FSDP2, HOROVOD, MOVES, ROUND_TRIP
 from torch_distributed_rank import DDP as DDP_STEP
-from train_rank import AFTER, ALONE, BARRIER, DDP, GROUPED, OURS
+from train_rank import AFTER, BARRIER, DDP, GROUPED, OURS
 
 from sirtaki.observe.contenders import COPY
 from sirtaki.observe.measure import Timings
@@ -76,23 +76,13 @@ _RATIOS = (
     _Ratio("core", (GLOO,), 1.0),
     _Ratio("core", (OPEN_MPI,), 1.0),
 )
-# Its arrays are always there: how much faster than through slots, and than the first of the MPIs.
-_HEAP_ON_CORES = (
-    _Ratio(SHARED_HEAP, ("core",), 2.5, _MIB, 16 * _MIB),
-    _Ratio(SHARED_HEAP, ("core",), 1.8, 64 * _MIB),
-    _Ratio(SHARED_HEAP, (INTEL_MPI,), 3.0, 16 * _MIB),
-)
-_HEAP_ON_FEWER_CORES = (_Ratio(SHARED_HEAP, ("core",), 1.5, 16 * _MIB),)
 _ON_CORES = _Ratio("core", (*_MPIS, GLOO), 0.95)
 _ON_FEWER_CORES = _Ratio("core", _MPIS, 0.77, 4, 4096)
 
 
 def check_allreduce(timings: Timings, ranks: int, cores: int) -> list[Check]:
     """Return the targets that these sizes and ranks can tell about."""
-    if ranks <= cores:
-        ratios = (*_RATIOS, _ON_CORES, *_HEAP_ON_CORES)
-    else:
-        ratios = (*_RATIOS, _ON_FEWER_CORES, *_HEAP_ON_FEWER_CORES)
+    ratios = (*_RATIOS, _ON_CORES) if ranks <= cores else (*_RATIOS, _ON_FEWER_CORES)
     checks = [check for ratio in ratios if (check := ratio.check(timings)) is not None]
     if ranks <= cores and 4 in timings:
         latency = timings[4]["torch"]["median"]
@@ -121,23 +111,7 @@ def check_train_step(cases: dict[str, Any]) -> list[Check]:
             checks.append(at_most(f"{title} barrier and 1.2 times the bytes", 1, ours / bound))
             if memory == KEPT:
                 checks.append(at_least(f"{title} DDP over Gloo", 2.3, step[DDP] / ours))
-        if SHARED_HEAP in case["seconds"]:
-            checks += _check_shared_heap(name, case["seconds"])
     return checks
-
-
-def _check_shared_heap(name: str, seconds: dict[str, Any]) -> list[Check]:
-    """Return the targets of a model whose gradients lie in the shared heap."""
-    kept, shared = (
-        {contender: taken["median"] for contender, taken in seconds[memory].items()}
-        for memory in (KEPT, SHARED_HEAP)
-    )
-    title = f"{name}, {SHARED_HEAP}: "
-    return [
-        at_most(f"{title}Sirtaki against one process, {KEPT}", 1.2, shared[OURS] / kept[ALONE]),
-        at_least(f"{title}Sirtaki against DDP over Gloo, {KEPT}", 2.7, kept[DDP] / shared[OURS]),
-        at_most(f"{title}one process against itself, {KEPT}", 1.03, shared[ALONE] / kept[ALONE]),
-    ]
 
 
 def check_hosts(cases: dict[str, Any], bytes_per_second: float) -> list[Check]:

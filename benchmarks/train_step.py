@@ -6,7 +6,6 @@ python benchmarks/train_step.py -np 2
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 import tempfile
@@ -16,14 +15,14 @@ from pathlib import Path
 
 from models import Convolutions, ManySmall, Mlp, Task
 from output import RESULTS, write_result
-from peers import SHARED_HEAP
 from targets import GIVEN_BACK, KEPT, check_train_step
 from train_rank import AFTER, ALONE, BF16, DDP, OURS, Turns, measure_steps
 
 from sirtaki.launch.api import run
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.measure import Quantiles
-from sirtaki.observe.report import aligned, show_seconds
+from sirtaki.observe.report import show_seconds
+from sirtaki.rendezvous.words import aligned
 
 _SMALL_GRADIENTS = "160 gradients of 4 KB"
 
@@ -56,17 +55,14 @@ def measure_case(
 ) -> dict[str, object]:
     """Measure one model in processes of its own; return what goes into the JSON file.
 
-    Where memory comes from and whether it is kept is settled when a process starts, so worlds that
-    differ in it take turns; of each contender the better half is returned.
+    Whether memory is kept is settled when a process starts, so worlds that differ in it take turns;
+    of each contender the better half is returned.
     """
     parameters = 0
-    memory: dict[str, dict[str, Quantiles]] = {KEPT: {}, GIVEN_BACK: {}, SHARED_HEAP: {}}
+    memory: dict[str, dict[str, Quantiles]] = {KEPT: {}, GIVEN_BACK: {}}
     for _ in range(worlds):
         for name, best in memory.items():
             with tempfile.TemporaryDirectory() as folder:
-                os.environ.pop("SIRTAKI_SHARED_HEAP", None)
-                if name == SHARED_HEAP:
-                    os.environ["SIRTAKI_SHARED_HEAP"] = "1"
                 arguments = (task, turns, bare, name != GIVEN_BACK, folder)
                 parameters, seconds = run(measure_steps, arguments, num_proc=ranks)[0]
             for contender, taken in seconds.items():

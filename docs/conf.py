@@ -20,7 +20,20 @@ project = "Sirtaki"
 copyright = "the Sirtaki authors"
 release = version = importlib.metadata.version("sirtaki")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "tools.figures.page"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "tools.figures.page",
+]
+# A block without a language is no Python.
+highlight_language = "text"
+# What is copied of a terminal: the commands, without `$` and without what they print.
+copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
+copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"
 exclude_patterns = ["_build", "_static", "_templates"]
 myst_heading_anchors = 3
 templates_path = ["_templates"]
@@ -47,9 +60,10 @@ if repository:
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
-# What a caller types, not where it is defined and what a default looks like when it is printed.
+# What a caller types, not what a default looks like when it is printed.
 autodoc_preserve_defaults = True
-add_module_names = False
+# `HorovodInternalError` in a docstring has an entry under each framework; all say the same.
+suppress_warnings = ["ref.python"]
 
 
 def skip_numbered_fields(app, what, name, member, skip, options):  # type: ignore[no-untyped-def]

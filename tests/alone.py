@@ -30,6 +30,5 @@ def _starter(environ: Mapping[str, str], python: str) -> str:
     if "PMI_SIZE" in environ:
         return f".venv-mpich/bin/mpirun -np {environ['PMI_SIZE']} .venv-mpich/bin/python"
     if "HOROVOD_SIZE" in environ:
-        heap = " --shared-heap" if environ.get("SIRTAKI_SHARED_HEAP") == "1" else ""
-        return f".venv/bin/horovodrun -np {environ['HOROVOD_SIZE']}{heap} {python}"
+        return f".venv/bin/horovodrun -np {environ['HOROVOD_SIZE']} {python}"
     return python

@@ -76,17 +76,16 @@ class Page:
             time.sleep(0.05)
         return found
 
+    def resize(self, width: int, height: int) -> None:
+        """Give the window another size, in pixels."""
+        size = {"width": width, "height": height}
+        self.do("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=False)
+
     def picture(self, path: Path, width: int, height: int, dark: bool = False) -> None:
         """Write what the page looks like as PNG."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.do("Emulation.setEmulatedMedia", features=[scheme])
-        self.do(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
+        self.resize(width, height)
         path.write_bytes(base64.b64decode(self.do("Page.captureScreenshot")["data"]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from typing import Any
@@ -17,6 +18,13 @@ def missing(what: str) -> str:
 def program(name: str) -> pytest.MarkDecorator:
     """The mark of tests that run a program."""
     return pytest.mark.skipif(shutil.which(name) is None, reason=missing(name))
+
+
+def installed(*names: str) -> pytest.MarkDecorator:
+    """The mark of tests whose processes import packages, which this one need not do."""
+    absent = [name for name in names if importlib.util.find_spec(name) is None]
+    reason = missing(f"the package {', '.join(absent)}")
+    return pytest.mark.skipif(bool(absent), reason=reason)
 
 
 def package(name: str) -> Any:

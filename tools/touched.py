@@ -99,7 +99,7 @@ def loaded_late(root: Path) -> dict[str, str]:
     for node in ast.walk(ast.parse((root / NAMES).read_text())):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES":
             table = ast.literal_eval(node.value)
-            return {name: module for module, names in table.items() for name in names}
+            return {name: module for module, names in table.items() for name in names.split()}
     return {}
 
 

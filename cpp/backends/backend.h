@@ -8,31 +8,31 @@
 
 namespace sirtaki {
 
-/// Everything an engine needs of whatever moves the data. One thread at a time calls it.
+/// The interface between an engine and the code that moves the data. One thread at a time calls it.
 ///
-/// `in` and `out` hold one stream, or one for each member of the set where the kind says so:
+/// `in` and `out` hold one stream or, depending on the kind, one for each member of the set:
 ///   allreduce, reduce, broadcast   in[0] → out[0] (same segment borders)
 ///   allgather, gather              in[0] → out[member]
 ///   scatter, alltoall              in[member] → out[0] or out[member]
 ///   reducescatter                  in[member] → out[0]
 ///   barrier                        nothing
-/// Streams that a member has no part in are empty.
+/// Streams that do not involve a member are empty.
 class Backend {
  public:
   virtual ~Backend() = default;
 
   virtual const char* name() const = 0;
 
-  /// Begins an operation. No other one of its track is under way. What it is about must stay where
-  /// it is until the work is done or destroyed.
+  /// Begins an operation; no other one of its track may be in progress. Its memory must stay in
+  /// place until the work is done or destroyed.
   virtual WorkPtr start(const Op& op, const Streams& in, const Streams& out) = 0;
 
-  /// Operations of one track run one after another, in the order in which the sequencer put them;
-  /// those of several side by side. Equal on all members.
+  /// Operations of one track run one after another, in the sequencer's order; those of several
+  /// tracks run side by side. Equal on all members.
   virtual int track_of(int32_t set) const = 0;
 
-  /// Begin to make a process set usable, or to forget it; on every rank of the world, in the same
-  /// order, with nothing else under way.
+  /// Begin to make a process set usable, or to remove it; on every rank of the world, in the same
+  /// order, with nothing else in progress.
   virtual WorkPtr add_set(int32_t set, const std::vector<int>& ranks) = 0;
   virtual WorkPtr remove_set(int32_t set) = 0;
 };

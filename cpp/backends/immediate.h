@@ -6,7 +6,7 @@
 
 namespace sirtaki {
 
-/// Work that is done at one go, when it is first advanced: for what cannot be interrupted.
+/// Work that is done at once, when it is first advanced: for calls that cannot be interrupted.
 template <class Call>
 class Immediate final : public Work {
  public:

@@ -9,12 +9,12 @@
 namespace sirtaki {
 namespace {
 
-/// A task and the connections over which its bytes move.
+/// A task and the connections that move its bytes.
 class NativeWork final : public Work {
  public:
-  NativeWork(Task task, WideNet* net) : strand_(std::move(task)), net_(net) {}
+  NativeWork(Task task, InterHostNet* net) : strand_(std::move(task)), net_(net) {}
   ~NativeWork() override {
-    // What an operation noted is gone with it.
+    // The memory that an operation noted ends with it.
     if (!done_ && net_ != nullptr) net_->drop();
   }
 
@@ -28,7 +28,7 @@ class NativeWork final : public Work {
   }
   void prepare(Sleep& sleep) const override {
     if (net_ != nullptr) net_->prepare(sleep);
-    // Else it waits for other hosts alone.
+    // Otherwise it waits only for other hosts.
     const int place = strand_.awaited().place;
     if (place != Awaited::kNobody) sleep.await_data(place);
   }
@@ -36,7 +36,7 @@ class NativeWork final : public Work {
 
  private:
   Strand strand_;
-  WideNet* net_;
+  InterHostNet* net_;
   bool done_ = false;
 };
 
@@ -57,7 +57,8 @@ NativeBackend::Members NativeBackend::members_of(int32_t set, const std::vector<
   if (is_local) {
     members.local = std::make_unique<Group>(endpoint_, hosts_, ranks, set);
   } else {
-    members.wide = std::make_unique<WideGroup>(endpoint_, hosts_, ranks, set, make_network_);
+    members.inter_host =
+        std::make_unique<InterHostGroup>(endpoint_, hosts_, ranks, set, make_network_);
   }
   return members;
 }
@@ -103,7 +104,7 @@ Task NativeBackend::remove(int32_t set) {
     co_await found->second.on_host().left();
     sets_.erase(found);
   }
-  // Behind the barrier nobody reads or counts for the set any more: its id can be used again.
+  // After the barrier no rank reads or counts for the set any more: its id can be reused.
   co_await world_barrier();
 }
 

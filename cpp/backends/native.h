@@ -5,11 +5,11 @@
 
 #include "backends/backend.h"
 #include "collectives/collectives.h"
-#include "transport/wide_group.h"
+#include "transport/inter_host_group.h"
 
 namespace sirtaki {
 
-/// Our own transports: shared memory among the ranks of a host, sockets between hosts.
+/// Sirtaki's own transports: shared memory among the ranks of a host, sockets between hosts.
 class NativeBackend : public Backend {
  public:
   /// `make_network`: for each process set that spans hosts.
@@ -22,17 +22,17 @@ class NativeBackend : public Backend {
   WorkPtr remove_set(int32_t set) override;
 
  private:
-  /// A process set this rank is a member of; one of the two.
+  /// A process set that this rank belongs to; one of the two is null.
   struct Members {
-    std::unique_ptr<Group> local;  ///< all are on this host
-    std::unique_ptr<WideGroup> wide;
+    std::unique_ptr<Group> local;  ///< if all members are on this host
+    std::unique_ptr<InterHostGroup> inter_host;
 
-    Group& on_host() const { return local != nullptr ? *local : wide->local(); }
+    Group& on_host() const { return local != nullptr ? *local : inter_host->local(); }
     Task carry_out(const Op& op, const Streams& in, const Streams& out) const {
-      return wide != nullptr ? sirtaki::carry_out(*wide, op, in, out)
-                             : sirtaki::carry_out(*local, op, in, out);
+      return inter_host != nullptr ? sirtaki::carry_out(*inter_host, op, in, out)
+                                   : sirtaki::carry_out(*local, op, in, out);
     }
-    WideNet* net() const { return wide != nullptr ? &wide->net() : nullptr; }
+    InterHostNet* net() const { return inter_host != nullptr ? &inter_host->net() : nullptr; }
   };
 
   Members members_of(int32_t set, const std::vector<int>& ranks);

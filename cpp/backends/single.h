@@ -6,7 +6,7 @@
 
 namespace sirtaki {
 
-/// A world of one: what scripts get that are started without a launcher.
+/// A world of one rank, which scripts get that are started without a launcher.
 class SingleBackend : public Backend {
  public:
   const char* name() const override { return "single"; }

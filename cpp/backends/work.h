@@ -8,7 +8,7 @@
 
 namespace sirtaki {
 
-/// An operation under way. Destroying it before it is done abandons it.
+/// An operation in progress. Destroying it before it is done abandons it.
 class Work {
  public:
   virtual ~Work() = default;
@@ -18,20 +18,20 @@ class Work {
   static void operator delete(void* memory) noexcept { FramePool::give(memory); }
   static void operator delete(void* memory, FramePool&) noexcept { FramePool::give(memory); }
 
-  /// Does what can be done without waiting; true when the operation is done. Throws what it failed
-  /// with.
+  /// Does what it can without waiting; true when the operation is done. Throws the operation's
+  /// error.
   virtual bool advance() = 0;
-  /// Whether `advance` would get further; moves bytes on the way.
+  /// Whether `advance` would make progress; also moves bytes in transit.
   virtual bool is_ready() = 0;
-  /// Adds what it waits for.
+  /// Adds the events that it waits for.
   virtual void prepare(Sleep& sleep) const = 0;
-  /// The same for people.
+  /// Describes the wait for users.
   virtual Awaited awaited() const = 0;
 };
 
 using WorkPtr = std::unique_ptr<Work>;
 
-/// Lends the work this thread until it is done.
+/// Gives the work this thread until it is done.
 inline void finish(Work& work, const Doorbell& doorbell) {
   const auto prepare = [&] {
     Sleep sleep;

@@ -4,14 +4,14 @@
 
 namespace sirtaki {
 
-/// What another rank must do before something under way goes on.
+/// The action of another rank that an operation in progress waits for.
 enum class Phase : uint8_t {
   kNone,   ///< nothing in particular
   kWrite,  ///< a rank of this host writes a chunk
-  kRead,   ///< a rank of this host is done with a chunk
+  kRead,   ///< a rank of this host finishes reading a chunk
   kLeave,  ///< a rank of this host leaves an earlier operation, whose memory is needed
   kSend,   ///< a rank of another host sends bytes
-  kTake,   ///< a rank of another host takes bytes
+  kTake,   ///< a rank of another host receives bytes
 };
 inline constexpr auto kPhases = static_cast<int>(Phase::kTake) + 1;
 
@@ -20,13 +20,13 @@ constexpr const char* name(Phase phase) {
   return kNames[static_cast<int>(phase)];
 }
 
-/// What something under way waits for now.
+/// The event that an operation in progress waits for now.
 struct Awaited {
   static constexpr int kNobody = -1;
   static constexpr uint32_t kNoChunk = UINT32_MAX;
 
   Phase phase = Phase::kNone;
-  int rank = kNobody;   ///< who must do it, in the world
+  int rank = kNobody;   ///< the rank that must act, numbered in the world
   int place = kNobody;  ///< its place, where it is on this host
   uint32_t chunk = kNoChunk;
 

@@ -11,7 +11,7 @@
 
 namespace sirtaki {
 
-/// Appends plain values to a byte string. Both ends are the same build on the same kind of machine.
+/// Appends plain values to a byte string. Both ends run the same build on the same kind of machine.
 class Writer {
  public:
   explicit Writer(std::string& out) : out_(out) {}
@@ -37,7 +37,7 @@ class Writer {
     }
     return *this;
   }
-  /// Any of these, or a struct with `encode`, or one that names its `fields` for both directions.
+  /// Appends any of these, a struct with `encode`, or one that lists its `fields` for both ways.
   template <class T>
   Writer& operator()(const T& value) {
     if constexpr (std::is_convertible_v<const T&, std::string_view>) {
@@ -58,7 +58,7 @@ class Writer {
   std::string& out_;
 };
 
-/// These values, one behind the other.
+/// Encodes these values, one after another.
 template <class... Values>
 std::string message_of(const Values&... values) {
   std::string message;
@@ -67,7 +67,7 @@ std::string message_of(const Values&... values) {
   return message;
 }
 
-/// Reads what Writer wrote; a short message is an error, never a read past the end.
+/// Reads what Writer wrote; throws on a short message and never reads past the end.
 class Reader {
  public:
   explicit Reader(std::string_view in) : in_(in) {}
@@ -94,7 +94,7 @@ class Reader {
     if (size > 0) std::memcpy(values.data(), from, size * sizeof(T));
     return values;
   }
-  /// What Writer's () wrote.
+  /// Reads what Writer's operator() wrote.
   template <class T>
   Reader& operator()(T& value) {
     if constexpr (std::is_same_v<T, std::string>) {
@@ -116,7 +116,7 @@ class Reader {
     return *this;
   }
   bool empty() const { return in_.empty(); }
-  /// What has not been read.
+  /// The bytes that have not been read.
   std::string_view rest() const { return in_; }
 
  private:

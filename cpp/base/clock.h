@@ -11,7 +11,7 @@ namespace sirtaki {
 /// A moment that never comes.
 inline constexpr int64_t kForever = INT64_MAX;
 
-/// What a clock of the system says, in nanoseconds.
+/// Reads a system clock, in nanoseconds.
 inline int64_t read_clock(clockid_t clock) {
   if (machine::Simulation* const other = machine::simulated()) [[unlikely]]
     return other->now_ns();
@@ -20,13 +20,23 @@ inline int64_t read_clock(clockid_t clock) {
   return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
+/// The longest time limit, thirty years: code may add it to a moment, and add up a few of them.
+inline constexpr int64_t kLongestNs = 1'000'000'000'000'000'000;
+
+/// A time limit in nanoseconds; 0 if it is negative or not a number.
+inline int64_t ns_of(double seconds) {
+  if (!(seconds > 0)) return 0;
+  const double ns = seconds * 1e9;
+  return ns < static_cast<double>(kLongestNs) ? static_cast<int64_t>(ns) : kLongestNs;
+}
+
 /// Monotonic time in nanoseconds.
 inline int64_t now_ns() { return read_clock(CLOCK_MONOTONIC); }
 
-/// The same at a fraction of the price, as it was at the kernel's last tick: some milliseconds ago.
+/// Monotonic time at the kernel's last tick, some milliseconds ago; reading it is much cheaper.
 inline int64_t recent_ns() { return read_clock(CLOCK_MONOTONIC_COARSE); }
 
-/// Tells the processor that this is a spin loop.
+/// Hints to the processor that this is a spin loop.
 inline void cpu_relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

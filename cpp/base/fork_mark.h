@@ -8,8 +8,8 @@
 
 namespace sirtaki {
 
-/// Knows whether this process was forked since the mark was made, at the price of reading memory:
-/// the kernel gives a child zeros in place of the page. Where it does not, its number is asked for.
+/// Detects whether this process was forked since the mark was made, by a mere read of memory: the
+/// kernel gives a child zeros in place of the page. Where it cannot, process IDs are compared.
 class ForkMark {
  public:
   ForkMark() {
@@ -31,7 +31,7 @@ class ForkMark {
   static constexpr size_t kBytes = 4096;  // rounded up to a page by the kernel
 
   std::atomic<int>* mark_;
-  pid_t process_ = 0;  ///< 0: the page tells
+  pid_t process_ = 0;  ///< 0: the page shows it
 };
 
 }  // namespace sirtaki

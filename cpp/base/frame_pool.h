@@ -6,9 +6,9 @@
 
 namespace sirtaki {
 
-/// Memory of coroutine frames and of what lives as briefly: keeps a little for the next ones, so
+/// Memory for coroutine frames and other short-lived objects. It keeps a few blocks for reuse, so
 /// that an operation of a few bytes does not pay for allocations. One thread at a time uses it, and
-/// it outlives what it gave.
+/// it must outlive the blocks that it gave out.
 class FramePool {
  public:
   FramePool() = default;
@@ -20,7 +20,7 @@ class FramePool {
   FramePool(const FramePool&) = delete;
   FramePool& operator=(const FramePool&) = delete;
 
-  /// From `pool`, or from the heap if that is null.
+  /// Allocates from `pool`, or from the heap if `pool` is null.
   static void* take(size_t bytes, FramePool* pool) {
     const size_t index = (bytes + sizeof(Header) - 1) / kStep;
     if (pool == nullptr || index >= kSizes) {

@@ -9,7 +9,7 @@
 
 namespace sirtaki {
 
-/// Far more than the longest control message has.
+/// Far more than the size of the longest control message.
 inline constexpr uint32_t kMaxFrameBytes = 256 << 20;
 
 inline void require_frame_size(size_t size) {
@@ -19,32 +19,32 @@ inline void require_frame_size(size_t size) {
                                         std::to_string(kMaxFrameBytes) + " allowed");
 }
 
-/// Engines that follow one another on the same connections are generations; this is the first.
+/// Engines that use the same connections one after another are generations; this is the first.
 inline constexpr uint32_t kFirstGeneration = 1;
 
-/// What precedes a message.
+/// The header of a message.
 struct FrameHead {
   uint32_t size;
   uint32_t generation;
 };
 
-/// The size that precedes a message.
+/// The size in a message's header.
 inline uint32_t frame_size(std::string_view message) {
   require_frame_size(message.size());
   return static_cast<uint32_t>(message.size());
 }
 
-/// Appends a message to a byte stream so that the reader finds its end.
+/// Appends a message to a byte stream in such a way that the reader finds its end.
 inline void append_frame(std::string& stream, std::string_view message,
                          uint32_t generation = kFirstGeneration) {
   const FrameHead head{frame_size(message), generation};
-  stream.reserve(stream.size() + sizeof head + message.size());  // whole or not at all
+  stream.reserve(stream.size() + sizeof head + message.size());  // all of it or nothing
   stream.append(reinterpret_cast<const char*>(&head), sizeof head);
   stream.append(message);
 }
 
-/// Hands over the whole messages at the front of `stream` and removes them; those of another
-/// generation are dropped.
+/// Passes the complete messages at the front of `stream` to `receive` and removes them; drops those
+/// of another generation.
 template <class Receive>
 void take_frames(std::string& stream, const Receive& receive,
                  uint32_t generation = kFirstGeneration) {

@@ -17,11 +17,11 @@ constexpr const char* name(LogLevel level) {
   return kNames[static_cast<int>(level)];
 }
 
-/// Where a rank says what it does: lines on standard error, each in a single write, so that ranks
-/// do not interleave.
+/// Logs a rank's actions: each line goes to standard error in a single write, so that the lines of
+/// several ranks do not interleave.
 class Log {
  public:
-  /// Shows `least` and what is more severe; `who` begins every line, after the time if wanted.
+  /// Logs messages of level `least` and above; `who` begins every line, after the time if wanted.
   Log(std::string who, LogLevel least, bool with_time)
       : who_(std::move(who)), least_(least), with_time_(with_time) {}
 
@@ -30,7 +30,7 @@ class Log {
     if (!shows(level)) return;
     const std::string line =
         (with_time_ ? local_time() : "") + who_ + ": " + name(level) + ": " + text + "\n";
-    // Nothing can be done about a failed write to standard error.
+    // A failed write to standard error cannot be handled.
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
   }
 

@@ -22,15 +22,18 @@ void yield() {
   sched_yield();
 }
 
+int core() { return sched_getcpu(); }
+
 void nap(int64_t ns) {
   if (Simulation* const other = simulated()) return other->nap(ns);
   const timespec time = as_timespec(ns);
   nanosleep(&time, nullptr);
 }
 
-int poll(pollfd* polled, size_t count, int milliseconds) {
-  if (milliseconds != 0 && simulated() != nullptr) simulated()->sleep();
-  return ::poll(polled, count, milliseconds);
+int poll(pollfd* polled, size_t count, int64_t limit_ns) {
+  if (limit_ns != 0 && simulated() != nullptr) simulated()->sleep();
+  const timespec limit = as_timespec(limit_ns);
+  return ::ppoll(polled, count, limit_ns < 0 ? nullptr : &limit, nullptr);
 }
 
 void sleep(std::atomic<uint32_t>& word, uint32_t value, int64_t limit_ns) {

@@ -14,29 +14,29 @@
 
 namespace sirtaki {
 
-/// What the two ends of a connection between hosts share, as one of them has it.
+/// The keys that the two ends of a connection between hosts share, as seen from one end.
 struct SealKeys {
   SipKey sending{};
   SipKey receiving{};
 };
 
-/// Somebody between the two ends has changed, repeated, moved or left out what was sent.
+/// Somebody between the two ends changed, repeated, reordered or removed bytes.
 struct Altered : Error {
   Altered() : Error(ErrorCode::kPeerLost, "a message was altered on its way") {}
 };
 
-/// The tags of the pieces that go in one direction of a connection: over the number that each has
-/// there and its bytes.
+/// The tags of the pieces in one direction of a connection: each covers the piece's number and its
+/// bytes.
 class Tags {
  public:
   explicit Tags(const SipKey& key) : key_(key) {}
 
-  /// Of the next piece.
+  /// The tag of the next piece.
   SipTag next(std::string_view piece) { return siphash(key_, pieces_++, piece); }
-  /// Throws Altered unless `tag` is that of the next piece.
+  /// Throws Altered unless `tag` is the tag of the next piece.
   void require(std::string_view piece, const void* tag) {
     const SipTag expected = siphash(key_, pieces_, piece);
-    // Time tells nothing here: one wrong guess ends the connection and its keys.
+    // Timing reveals nothing useful: one wrong guess ends the connection and its keys.
     if (std::memcmp(tag, expected.data(), expected.size()) != 0) throw Altered();
     ++pieces_;
   }
@@ -46,7 +46,7 @@ class Tags {
   uint64_t pieces_ = 0;
 };
 
-/// A word as it travels: whatever comes without its tag is not looked at.
+/// A word with its tag, as it travels: the receiver checks the tag before it uses the word.
 template <class Word>
 struct Sealed {
   std::string_view text() const { return {reinterpret_cast<const char*>(&word), sizeof word}; }
@@ -59,10 +59,10 @@ struct Sealed {
   SipTag tag;
 };
 
-/// Frames that only who has the key can have written, in this order.
+/// Frames that only an owner of the key can have written, in this order.
 ///
-/// Each is two pieces, its size and its message, and each piece has a tag of its own, over its
-/// number in the stream and its bytes: a size is not believed before it is known to be true.
+/// Each frame consists of two pieces, its size and its message. Each piece has its own tag over its
+/// number in the stream and its bytes, so that no size is used before it is authenticated.
 class FrameSealer {
  public:
   explicit FrameSealer(const SipKey& key) : tags_(key) {}
@@ -89,11 +89,11 @@ class FrameOpener {
  public:
   explicit FrameOpener(const SipKey& key) : tags_(key) {}
 
-  /// Hands over the whole messages at the front of `stream` and removes them; throws Altered before
-  /// the first one that is not what was sent.
+  /// Passes the complete messages at the front of `stream` to `receive` and removes them; throws
+  /// Altered before the first altered one.
   template <class Receive>
   void take(std::string& stream, const Receive& receive) {
-    // What has been read is gone, also when `receive` throws.
+    // Removes what has been read even if `receive` throws.
     struct Reading {
       std::string& stream;
       std::string_view rest;
@@ -125,7 +125,7 @@ class FrameOpener {
   }
 
   Tags tags_;
-  std::optional<uint32_t> size_;  ///< of the message that comes next, once known
+  std::optional<uint32_t> size_;  ///< of the next message, once known
 };
 
 }  // namespace sirtaki

@@ -6,7 +6,7 @@
 namespace sirtaki {
 namespace {
 
-// The state is read and written as the machine has its numbers.
+// The state is read and written in the machine's byte order.
 static_assert(std::endian::native == std::endian::little);
 
 uint64_t word_at(const void* bytes) {
@@ -33,7 +33,7 @@ class SipHash {
     bytes_ += sizeof word;
   }
 
-  /// Absorbs the last of the message.
+  /// Absorbs the end of the message.
   SipTag finish(std::string_view message) {
     while (message.size() >= sizeof(uint64_t)) {
       absorb(word_at(message.data()));

@@ -10,8 +10,8 @@ namespace sirtaki {
 using SipKey = std::array<std::byte, 16>;
 using SipTag = std::array<std::byte, 16>;
 
-/// SipHash-2-4 with 128 bits of the counter's eight bytes and the message behind them: who does not
-/// know the key cannot find the tag of another message.
+/// 128-bit SipHash-2-4 of the counter's eight bytes followed by the message: without the key,
+/// nobody can compute the tag of another message.
 SipTag siphash(const SipKey& key, uint64_t counter, std::string_view message);
 
 }  // namespace sirtaki

@@ -12,8 +12,8 @@ namespace sirtaki {
 
 class Strand;
 
-/// Work that can be interrupted wherever it waits: a coroutine. It begins when it is awaited, or
-/// when its strand first advances; destroying it abandons it where it is.
+/// A coroutine: work that can be suspended wherever it waits. It starts when it is awaited, or when
+/// its strand first advances; destroying it abandons it where it is.
 class [[nodiscard]] Task {
  public:
   struct promise_type;
@@ -29,7 +29,7 @@ class [[nodiscard]] Task {
     if (coroutine_) coroutine_.destroy();
   }
 
-  /// Runs it within another one.
+  /// Runs it within another task.
   auto operator co_await() const noexcept;
 
  private:
@@ -41,21 +41,21 @@ class [[nodiscard]] Task {
   Coroutine coroutine_;
 };
 
-/// The tasks of one operation, of which the innermost waits for something. Whoever calls `advance`
-/// lends it a thread for as long as it need not wait.
+/// The tasks of one operation; the innermost one waits for something. The caller of `advance` lends
+/// them a thread until they must wait.
 class Strand {
  public:
   explicit Strand(Task task);
   Strand(const Strand&) = delete;
   Strand& operator=(const Strand&) = delete;
 
-  /// Runs the task until it must wait or has had its turn; true when it is done. Throws what it
-  /// threw.
+  /// Runs the task until it must wait or its turn ends; returns true when it is done. Rethrows what
+  /// the task threw.
   bool advance();
 
-  /// Whether `advance` would get it further.
+  /// Whether `advance` would make progress.
   bool is_ready() const { return ready_ == nullptr || ready_(awaited_); }
-  /// What must happen before.
+  /// What must happen before that.
   Awaited awaited() const { return ready_ == nullptr ? Awaited{} : describe_(awaited_); }
 
  private:
@@ -65,8 +65,7 @@ class Strand {
   template <class Ready>
   friend class Until;
 
-  /// A task that never has to wait gives way to others after so many things that it need not wait
-  /// for.
+  /// A task that never has to wait gives way to others after this many awaits.
   static constexpr uint32_t kTurn = 64;
 
   using IsReady = bool (*)(const void* awaited);
@@ -88,7 +87,7 @@ class Strand {
 };
 
 struct Task::promise_type {
-  /// Frames of coroutines whose first parameter has a `frame_pool()` come from that.
+  /// Coroutines whose first parameter has a `frame_pool()` take their frames from it.
   template <class First, class... Rest>
   static void* operator new(size_t bytes, First& first, Rest&...) {
     if constexpr (requires { first.frame_pool(); }) {
@@ -100,7 +99,7 @@ struct Task::promise_type {
   static void* operator new(size_t bytes) { return FramePool::take(bytes, nullptr); }
   static void operator delete(void* memory) noexcept { FramePool::give(memory); }
 
-  /// The one that awaits it goes on next.
+  /// Resumes the task that awaits this one.
   struct Final {
     bool await_ready() const noexcept { return false; }
     void await_suspend(Coroutine coroutine) const noexcept {
@@ -116,7 +115,8 @@ struct Task::promise_type {
   void unhandled_exception() noexcept { error = std::current_exception(); }
 
   Strand* strand = nullptr;
-  Coroutine waiting;  ///< for this one; none while it has not had to wait itself
+  Coroutine waiting;  ///< the task that awaits this one; none while this one has not had to wait
+                      ///< itself
   std::exception_ptr error;
 };
 
@@ -128,7 +128,7 @@ inline auto Task::operator co_await() const noexcept {
   struct Awaiter {
     const Task& task;
     bool await_ready() const noexcept { return false; }
-    /// Runs the inner task; the outer one waits only if that must.
+    /// Runs the inner task; the outer one waits only if the inner one must.
     bool await_suspend(Coroutine outer) const {
       promise_type& inner = task.coroutine_.promise();
       inner.strand = outer.promise().strand;
@@ -157,7 +157,7 @@ inline bool Strand::advance() {
   return true;
 }
 
-/// Lets a task wait until something is so: `co_await Until([&] { return …; })`. `Ready` may tell
+/// Suspends a task until a condition holds: `co_await Until([&] { return …; })`. `Ready` may report
 /// by `awaited()` what must happen before.
 template <class Ready>
 class [[nodiscard]] Until {
@@ -186,7 +186,7 @@ class [[nodiscard]] Until {
   Ready ready_;
 };
 
-/// Lets others have their turn in the middle of long work that need not wait for anything.
+/// Gives other tasks a turn in the middle of long work that need not wait for anything.
 class [[nodiscard]] GiveWay {
  public:
   bool await_ready() const { return false; }

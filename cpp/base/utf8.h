@@ -8,7 +8,7 @@
 
 namespace sirtaki {
 
-/// Bytes of the character that a text which is not empty begins with; 0: it begins with none.
+/// The length in bytes of the character at the start of a non-empty text; 0: there is no valid one.
 inline size_t character_at(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   if (byte(0) < 0x80) return 1;
@@ -24,8 +24,8 @@ inline size_t character_at(std::string_view text) {
   return code < kLeast[length - 2] || code > 0x10ffff || surrogate ? 0 : length;
 }
 
-/// The text with `?` in the place of every byte that is part of no character; and, if it is to be
-/// `printable`, of every one that does not show.
+/// The text with `?` in place of every byte that is not part of a character and, if `printable`, of
+/// every byte that cannot be displayed.
 inline std::string valid_utf8(std::string_view text, bool printable = false) {
   std::string valid;
   while (!text.empty()) {

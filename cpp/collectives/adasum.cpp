@@ -5,18 +5,17 @@
 
 #include "collectives/collectives.h"
 #include "collectives/cursor.h"
-#include "collectives/ways.h"
 
 // Adasum (Maleki et al., "Scaling Distributed Training with Adaptive Summation", MLSys 2021) adds
 // two vectors as
 //   adasum(a, b) = (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b
-// and more by a binary tree. Every node of the tree is a linear combination of the members'
-// vectors, so all coefficients follow from the vectors' products with each other: one pass for the
-// products, one weighted sum.
+// and several vectors by a binary tree. Every node of the tree is a linear combination of the
+// members' vectors, so all coefficients follow from the dot products of the vectors: one pass
+// computes these, and a weighted sum follows.
 namespace sirtaki {
 namespace {
 
-/// The tree, on coefficient vectors.
+/// The tree on coefficient vectors.
 class Tree {
  public:
   Tree(const double* gram, size_t members) : gram_(gram), n_(members), nodes_(members) {
@@ -26,8 +25,7 @@ class Tree {
     }
   }
 
-  /// What each member's vector is multiplied with. Members beyond a power of two are folded in
-  /// first.
+  /// The factor of each member's vector. Members beyond a power of two are folded in first.
   std::vector<double> coefficients() {
     size_t power = 1;
     while (power * 2 <= n_) power *= 2;
@@ -48,7 +46,7 @@ class Tree {
     }
   }
 
-  /// A zero vector changes nothing, whatever its weight.
+  /// A zero vector contributes nothing, whatever its weight.
   static double weight(double across, double square) {
     return square > 0 ? 1.0 - across / (2.0 * square) : 1.0;
   }
@@ -68,7 +66,7 @@ class Tree {
   std::vector<std::vector<double>> nodes_;
 };
 
-/// The products of all members' vectors, segment by segment: gram[segment][i][j] for i <= j.
+/// The dot products of all members' vectors, by segment: gram[segment][i][j] for i <= j.
 class Gram {
  public:
   Gram(const Segments& stream, int members)
@@ -76,8 +74,8 @@ class Gram {
         members_(static_cast<size_t>(members)),
         values_(segments_.size() * members_ * members_) {}
 
-  /// Adds the products over the range `part` of the stream, which is where or behind the one before
-  /// ended; `sources[m]` is where member m's bytes of it begin.
+  /// Adds the products over the range `part` of the stream, which begins no earlier than the one
+  /// before ended; `sources[m]` points to the first of member m's bytes of it.
   void add(Dtype dtype, Range part, const std::vector<const std::byte*>& sources) {
     std::vector<const void*> at_sources(members_);
     for (size_t at = part.begin; at < part.end;) {
@@ -100,7 +98,7 @@ class Gram {
   size_t start_ = 0;  // position of segment_ in the stream
 };
 
-/// What member `rank` multiplies each segment of its vectors with.
+/// The factor with which member `rank` multiplies each segment of its vectors.
 std::vector<double> weights_of(const Op& op, const std::vector<double>& gram, int members,
                                int rank) {
   const auto n = static_cast<size_t>(members);
@@ -112,7 +110,7 @@ std::vector<double> weights_of(const Op& op, const std::vector<double>& gram, in
   return weights;
 }
 
-/// Writes to `out` what a member with these weights contributes to the sum.
+/// Writes to `out` the contribution to the sum of a member with these weights.
 void weigh(const Op& op, const std::vector<double>& weights, const Segments& in,
            const Segments& out) {
   const ReduceFn scaled = reduce_fn(op.dtype, ReduceOp::kSum);
@@ -123,11 +121,11 @@ void weigh(const Op& op, const std::vector<double>& weights, const Segments& in,
   }
 }
 
-/// Whether vectors are of 16-bit floats so small that weighing them loses most of their bits. All
-/// members find the same.
+/// Whether the vectors are 16-bit floats so small that their weighting loses most of their bits.
+/// All members get the same answer.
 bool is_tiny(const Op& op, const std::vector<double>& gram, int members, const Segments& in) {
   if (!is_half(op.dtype)) return false;
-  // Of the least number that has all its bits.
+  // The square of the smallest number with full precision.
   const double square = op.dtype == Dtype::kF16 ? 0x1p-28 : 0x1p-252;
   const auto n = static_cast<size_t>(members);
   for (size_t s = 0; s < in.list().size(); ++s) {
@@ -140,16 +138,16 @@ bool is_tiny(const Op& op, const std::vector<double>& gram, int members, const S
   return false;
 }
 
-/// Computes the products, of which each member has those of its slice of every chunk; everybody
-/// sends it that slice.
+/// Computes the products: each member does so for its slice of every chunk, which all members send
+/// it.
 template <class AnyGroup>
 Task multiply(AnyGroup& group, const Op& op, const Segments& in, Gram& gram) {
-  // On one host it stays in the cache; among hosts it is worth its steps.
+  // On one host a chunk stays in the cache; among hosts it is worth its steps.
   constexpr size_t kChunk = std::is_same_v<AnyGroup, Group> ? 1 << 20 : 4 << 20;
   const Chunks chunks(in.bytes(), kChunk);
   const auto members = static_cast<size_t>(group.size());
   Cursor cursor(in);
-  // No slice is longer than the first chunk's longest.
+  // The longest slice of the first chunk is the longest of all.
   const size_t room = std::min(in.bytes(), kChunk) / members + 2 * kSliceAlign;
   const std::unique_ptr<std::byte[]> vectors(new std::byte[members * room]);
   Op exchange = op;
@@ -174,7 +172,7 @@ Task multiply(AnyGroup& group, const Op& op, const Segments& in, Gram& gram) {
 }
 
 /// Adds up tiny vectors with their weights as float32, piece by piece, so that the sum is rounded
-/// once.
+/// only once.
 template <class AnyGroup>
 Task add_halves(AnyGroup& group, const Op& sum, const std::vector<double>& weights,
                 const Segments& in, const Segments& out) {
@@ -186,7 +184,7 @@ Task add_halves(AnyGroup& group, const Op& sum, const std::vector<double>& weigh
   std::vector<float> numbers(std::min(kPiece, codec.numbers(in.bytes())));
   Cursor from(in);
   Cursor to(out);
-  size_t segment = 0;  // behind the one that is walked
+  size_t segment = 0;  // after the one that is being walked
   size_t end = 0;      // of that one
   const Chunks pieces(in.bytes(), codec.bytes(kPiece));
   for (uint32_t q = 0; q < pieces.count(); ++q) {
@@ -209,7 +207,7 @@ Task add_halves(AnyGroup& group, const Op& sum, const std::vector<double>& weigh
 
 }  // namespace
 
-/// Adds up the members' shares of the products, and with the weights that follow the vectors.
+/// Adds up the members' shares of the products, then the vectors with the resulting weights.
 template <class AnyGroup>
 Task adasum(AnyGroup& group, const Op& op, const Segments& in, const Segments& out) {
   Gram gram(in, group.size());
@@ -234,6 +232,6 @@ Task adasum(AnyGroup& group, const Op& op, const Segments& in, const Segments& o
 }
 
 template Task adasum(Group&, const Op&, const Segments&, const Segments&);
-template Task adasum(WideGroup&, const Op&, const Segments&, const Segments&);
+template Task adasum(InterHostGroup&, const Op&, const Segments&, const Segments&);
 
 }  // namespace sirtaki

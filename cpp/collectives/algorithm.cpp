@@ -10,7 +10,7 @@
 namespace sirtaki {
 namespace {
 
-/// To or from every host in one message.
+/// Whether one message to or from each host is enough.
 bool goes_at_once(const Problem& p) {
   return p.bytes <= Region::kSmallBytes &&
          p.bytes * static_cast<size_t>(p.hosts - 1) <= p.rules.gathered_bytes;
@@ -19,7 +19,7 @@ bool goes_at_once(const Problem& p) {
 Algorithm on_host(const Problem& p) {
   if (p.kind == Kind::kBarrier) return Algorithm::kAtOnce;
   if (p.heaps) return Algorithm::kHeaps;
-  if (p.kind == Kind::kReducescatter) return Algorithm::kStreamed;
+  if (traits_of(p.kind).layout == Layout::kDealt) return Algorithm::kStreamed;
   // With many members, reading everything costs more than a second step.
   const auto fours = static_cast<size_t>(traits_of(p.kind).reduces ? std::max(4, p.members) : 4);
   const size_t bytes = bytes_in_slots(p.kind, p.bytes, p.members);
@@ -29,7 +29,7 @@ Algorithm on_host(const Problem& p) {
 }
 
 Algorithm for_sums(const Problem& p, bool few) {
-  if (p.kind == Kind::kReducescatter) return Algorithm::kDirect;
+  if (traits_of(p.kind).layout == Layout::kDealt) return Algorithm::kDirect;
   if (goes_at_once(p)) return few ? Algorithm::kAtOnce : Algorithm::kDoubling;
   return few ? Algorithm::kDirect : Algorithm::kHalving;
 }
@@ -39,14 +39,15 @@ Algorithm for_broadcast(const Problem& p, bool few) {
   const size_t chunks = Chunks(p.bytes, broadcast_cut(p).chunk).count();
   const auto hosts = static_cast<size_t>(p.hosts);
   const auto depth = static_cast<size_t>(std::bit_width(hosts - 1));
-  // The root sends every chunk once in a chain, and to all its children in a tree.
+  // In a chain, the root sends every chunk once; in a tree, to each of its children.
   return chunks * depth < chunks + hosts ? Algorithm::kTree : Algorithm::kChain;
 }
 
 Algorithm among_hosts(const Problem& p) {
   const bool few = p.hosts <= p.rules.direct_hosts;
-  if (p.kind == Kind::kBarrier || traits_of(p.kind).reduces) return for_sums(p, few);
-  return p.kind == Kind::kBroadcast ? for_broadcast(p, few) : Algorithm::kDirect;
+  const KindTraits& kind = traits_of(p.kind);
+  if (p.kind == Kind::kBarrier || kind.reduces) return for_sums(p, few);
+  return kind.layout == Layout::kWhole ? for_broadcast(p, few) : Algorithm::kDirect;
 }
 
 }  // namespace
@@ -57,8 +58,9 @@ Algorithm algorithm_for(const Problem& problem) {
 }
 
 size_t bytes_in_slots(Kind kind, size_t longest, int members) {
-  // A gather is an alltoall of which most is empty.
-  const bool each = traits_of(kind).gives_each() || kind == Kind::kGather;
+  // A gather is an alltoall that is mostly empty.
+  const KindTraits& traits = traits_of(kind);
+  const bool each = traits.gives_each() || (traits.takes_each() && traits.rooted);
   return each ? longest * static_cast<size_t>(members) : longest;
 }
 

@@ -8,30 +8,30 @@
 
 namespace sirtaki {
 
-/// How the members of a process set carry an operation out.
+/// The way in which the members of a process set carry out an operation.
 enum class Algorithm : uint8_t {
   kAlone,  ///< there is one member
   // On a host.
-  kAtOnce,    ///< all give in one step and take in the next; so do few hosts
+  kAtOnce,    ///< all give in one step and receive in the next; also among few hosts
   kStreamed,  ///< chunk by chunk through the slots
-  kMirrored,  ///< likewise; each of two members adds up everything
-  kHeaps,     ///< where the streams lie in shared heaps; the rest through the slots
+  kMirrored,  ///< the same, but each of two members adds up everything
+  kHeaps,     ///< the parts in shared heaps in place; the rest through the slots
   // Between hosts.
-  kDoubling,  ///< in each step all that is known is passed on
-  kDirect,    ///< each part goes to whose it is; sums come back
-  kHalving,   ///< in each step half of what is left goes to another host; then all comes back
-  kTree,      ///< from each host to some others
+  kDoubling,  ///< each step passes on all that is known
+  kDirect,    ///< each part goes to its owner; sums come back
+  kHalving,   ///< in each step half of the rest goes to another host; then all comes back
+  kTree,      ///< from each host to several others
   kChain,     ///< from host to host
 };
 
-/// What the choice of an algorithm depends on: equal on all members, for bytes carry no tags.
+/// The inputs to the choice of an algorithm: equal on all members, because bytes carry no tags.
 struct Problem {
   Kind kind = Kind::kBarrier;
-  size_t bytes = 0;  ///< Op::longest, or what that is encoded in
+  size_t bytes = 0;  ///< Op::longest, or its encoded size
   int members = 1;
-  bool heaps = false;  ///< their streams may lie in shared heaps
-  int hosts = 1;       ///< that have members
-  int lanes = 1;       ///< as many members has each of these
+  bool heaps = false;  ///< whether their streams may lie in shared heaps
+  int hosts = 1;       ///< hosts that have members
+  int lanes = 1;       ///< members that each of these has
   size_t slots = 0;    ///< bytes of a member's streaming slots
   size_t chunk_bytes = 0;
   ExchangeRules rules = {};
@@ -39,10 +39,10 @@ struct Problem {
 
 Algorithm algorithm_for(const Problem& problem);
 
-/// What a member of a host has in its slots of an operation: one stream, or one for each member.
+/// The bytes that a member holds in its slots in an operation: one stream, or one for each member.
 size_t bytes_in_slots(Kind kind, size_t longest, int members);
 
-/// A broadcast among hosts: the bytes of a chunk, and how many lanes move a slice of each.
+/// How to cut a broadcast among hosts: the chunk size, and the lanes that move a slice of each.
 struct BroadcastCut {
   size_t chunk;
   int lanes;

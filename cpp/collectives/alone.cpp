@@ -5,7 +5,7 @@
 namespace sirtaki {
 namespace {
 
-/// Piece by piece, through memory that stays in the innermost cache.
+/// Reduces piece by piece, through memory that stays in the innermost cache.
 void reduce_encoded(const Op& op, const Segments& in, const Segments& out) {
   constexpr size_t kPiece = 64 * kCodecLine;
   std::byte encoded[kPiece];

@@ -1,16 +1,23 @@
 #pragma once
 
 #include "collectives/op.h"
-#include "transport/wide_group.h"
+#include "transport/inter_host_group.h"
 
 namespace sirtaki {
 
-/// Runs an operation of a set with one member: copies, and scales where the operation reduces.
+/// Runs an operation of a set with one member: copies, and scales if the operation reduces.
 void run_alone(const Op& op, const Streams& in, const Streams& out);
 
-/// Carries an operation out that moves data, or a barrier, among members on one host (a Group) or
-/// on several (a WideGroup). What they are and what must be given is in ways.h.
+/// Runs an operation that moves data, or a barrier, among members on one host (a Group) or on
+/// several (an InterHostGroup). kinds.h describes the operations and their arguments.
 template <class AnyGroup>
 Task carry_out(AnyGroup& group, const Op& op, const Streams& in, const Streams& out);
+
+/// Adasum of every member's vectors, for each segment on its own; consists of other collectives.
+template <class AnyGroup>
+Task adasum(AnyGroup& group, const Op& op, const Segments& in, const Segments& out);
+
+/// Replaces the three reductions among hosts for averages of integers, which are exact.
+InterHostAlgorithm inter_host_average;
 
 }  // namespace sirtaki

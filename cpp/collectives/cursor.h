@@ -8,11 +8,11 @@
 
 namespace sirtaki {
 
-/// How the numbers of a stream lie in slots and travel: as they are, or encoded, each segment in
+/// The form of a stream's numbers in slots and in transfer: unchanged, or encoded, each segment in
 /// whole blocks.
 class Form {
  public:
-  /// As they are.
+  /// Unchanged.
   Form() = default;
   explicit Form(const Op& op)
       : codec_(op.codec == CodecId::kNone ? nullptr : find_codec(op.codec)) {}
@@ -20,7 +20,7 @@ class Form {
   bool encodes() const { return codec_ != nullptr; }
   const Codec* codec() const { return codec_; }
 
-  /// What a segment or a stream becomes.
+  /// The size that a segment or a stream has in this form.
   size_t bytes(const Segment& segment) const {
     return encodes() ? codec_->bytes(segment.bytes / sizeof(float)) : segment.bytes;
   }
@@ -30,11 +30,11 @@ class Form {
     for (const Segment& segment : stream.list()) bytes += this->bytes(segment);
     return bytes;
   }
-  /// What whole blocks were.
+  /// The original size of whole blocks.
   size_t plain(size_t bytes) const {
     return encodes() ? codec_->numbers(bytes) * sizeof(float) : bytes;
   }
-  /// A chunk that was no more than so many bytes; nor is half of its lines more than half of that.
+  /// A chunk of at most `plain_bytes` original bytes; half of its lines have at most half of these.
   size_t chunk(size_t plain_bytes) const {
     constexpr size_t kTwoLines = 2 * kCodecLine;
     return encodes() ? plain_bytes / plain(kTwoLines) * kTwoLines : plain_bytes;
@@ -44,28 +44,27 @@ class Form {
   const Codec* codec_ = nullptr;
 };
 
-/// What the longest stream of an operation becomes.
+/// The size that the longest stream of an operation has in transfer.
 inline size_t bytes_on_way(const Op& op, const Streams& in) {
   return op.codec == CodecId::kNone ? op.longest : Form(op).bytes(in[0]);
 }
 
-/// Finds positions of a stream, as they are in its form, in its segments: fast near where it was
-/// last.
+/// Finds positions of a stream, in its form, in the stream's segments; fast near the last position.
 class Cursor {
  public:
   explicit Cursor(const Segments& stream, const Form& form = {})
       : form_(form), segments_(stream.list()) {}
 
-  /// What is left of the segment that has this position, of a stream that is not encoded; it may
-  /// lie nowhere in this process.
+  /// The rest of the segment that has this position, in a stream that is not encoded; it may not be
+  /// mapped in this process.
   Segment seek(size_t at) {
     const Segment& segment = find(at);
     const size_t offset = at - start_;
     return {segment.data == nullptr ? nullptr : segment.data + offset, segment.bytes - offset};
   }
 
-  /// Calls `visit(pointer, bytes, position)` for each contiguous piece of `range`: numbers as they
-  /// are, and the position of their form.
+  /// Calls `visit(pointer, bytes, position)` for each contiguous piece of `range`: the original
+  /// numbers, and the position of their form.
   template <class Visit>
   void walk(Range range, Visit visit) {
     for (size_t at = range.begin; at < range.end;) {
@@ -117,7 +116,7 @@ class Cursor {
   size_t start_ = 0;  // position of segment index_
 };
 
-/// Where a range of a stream lies: in the user's segments, or in a buffer whose first byte has
+/// The location of a range of a stream: in the user's segments, or in a buffer whose first byte has
 /// position `origin`.
 class Place {
  public:
@@ -136,7 +135,7 @@ class Place {
   size_t origin_ = 0;
 };
 
-/// Copies a whole stream to another of the same length, segment borders may differ.
+/// Copies a whole stream to another of the same length; their segment borders may differ.
 inline void copy_stream(const Segments& from, const Segments& to) {
   Cursor source(from);
   Cursor(to).walk({0, to.bytes()}, [&](std::byte* out, size_t bytes, size_t at) {

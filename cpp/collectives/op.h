@@ -17,7 +17,7 @@ struct Segment {
   size_t bytes = 0;
 };
 
-/// Segments read or written one after the other, as one stream.
+/// Segments that are read or written one after another, as one stream.
 class Segments {
  public:
   void add(void* data, size_t bytes) {
@@ -32,21 +32,27 @@ class Segments {
   size_t bytes_ = 0;
 };
 
-/// One stream for all members, or one a member: the kind of the operation tells which.
-using Streams = std::vector<Segments>;
-
-/// What a backend is asked to do. Every member gives equal values, `root` as a member of the set.
+/// A request to a backend. Every member passes equal values; `root` is a member of the set.
 struct Op {
   Kind kind = Kind::kBarrier;
   Dtype dtype = Dtype::kU8;
   ReduceOp reduce = ReduceOp::kSum;
-  CodecId codec = CodecId::kNone;  ///< other than that in an allreduce of float32
+  CodecId codec = CodecId::kNone;  ///< not kNone only in an allreduce of float32
   Scale scale;
   int root = 0;  ///< broadcast, reduce, gather, scatter
   size_t longest =
       0;  ///< bytes of the longest stream any member sends to another (all kinds but barrier)
   int32_t set = 0;                ///< process set id
   size_t chunk_bytes = 96 << 10;  ///< piece of a stream that is in flight at a time
+};
+
+/// The part of an operation that shared heaps leave to the slots: the parts of its streams that lie
+/// elsewhere. It is the whole operation at first, and stays so if members cannot access each
+/// other's memory.
+struct Rest {
+  Op op;
+  Streams in;
+  Streams out;
 };
 
 }  // namespace sirtaki

@@ -15,9 +15,9 @@ struct Range {
   size_t bytes() const { return end - begin; }
 };
 
-/// The part of `bytes` that member `m` of `n` works on; the parts cover everything without overlap.
-/// No part is longer than bytes / n + 2 * kSliceAlign, nor, of a chunk of whole pages, than half of
-/// it. With another `align`, a multiple of that, it takes the place of kSliceAlign.
+/// The part of `bytes` that member `m` of `n` works on; the parts cover all bytes without overlap.
+/// No part is longer than bytes / n + 2 * kSliceAlign nor, in a chunk of whole pages, than half of
+/// it. `align`, a multiple of kSliceAlign, may replace it.
 inline Range slice_of(size_t bytes, int n, int m, size_t align = kSliceAlign) {
   const auto parts = static_cast<size_t>(n);
   const auto index = static_cast<size_t>(m);
@@ -26,7 +26,7 @@ inline Range slice_of(size_t bytes, int n, int m, size_t align = kSliceAlign) {
   return {cut(index), cut(index + 1)};
 }
 
-/// The part of a range, likewise.
+/// The part of a range, cut the same way.
 inline Range slice_of(const Range& range, int n, int m) {
   const Range part = slice_of(range.bytes(), n, m);
   return {range.begin + part.begin, range.begin + part.end};
@@ -38,7 +38,7 @@ class Chunks {
   Chunks(size_t bytes, size_t chunk_bytes) : bytes_(bytes), chunk_(chunk_bytes) {}
 
   uint32_t count() const { return static_cast<uint32_t>((bytes_ + chunk_ - 1) / chunk_); }
-  /// Chunk `q` of a stream of `bytes`, which may be shorter than the one the cuts were made for.
+  /// Chunk `q` of a stream of `bytes`, which may be shorter than the stream that was cut.
   Range range(uint32_t q, size_t bytes) const {
     const size_t begin = std::min(q * chunk_, bytes);
     return {begin, std::min(begin + chunk_, bytes)};

@@ -8,7 +8,7 @@
 
 namespace sirtaki {
 
-/// Reduces a range of several sources. With a codec all of them are encoded.
+/// Reduces a range of several sources. With a codec, all of them are encoded.
 class RangeReduce {
  public:
   /// `decodes`: results are not encoded.
@@ -21,8 +21,8 @@ class RangeReduce {
         count_(sources),
         many_(sources > kFew ? static_cast<size_t>(sources) : 0) {}
 
-  /// `out` is walked; `source(k, position)` is where source k has that position of the stream.
-  /// `copy`, if not null, gets the same results from its beginning on.
+  /// Walks `out`; `source(k, position)` points to that position of the stream in source k. `copy`,
+  /// if not null, receives the same results, from its first byte on.
   template <class Out, class Source>
   void run(Range range, Out& out, Source source, std::byte* copy = nullptr) {
     const void** const sources = many_.empty() ? few_.data() : many_.data();
@@ -36,8 +36,8 @@ class RangeReduce {
     });
   }
 
-  /// The same where source number `index` is this member's own and lies in pieces, which are walked
-  /// too; unless results are decoded, for then it lies as the others do.
+  /// The same if source number `index` is this member's own and lies in pieces, which are walked
+  /// too; but if results are decoded, it lies like the others.
   template <class Own, class Out, class Source>
   void run(Range range, Own& own, int index, Out& out, Source source, std::byte* copy = nullptr) {
     if (decodes_) return run(range, out, source, copy);
@@ -60,11 +60,11 @@ class RangeReduce {
   Form form_;
   bool decodes_;
   ReduceFn fn_;
-  int shift_;  ///< the size of a number, a power of two
+  int shift_;  ///< log2 of the size of a number
   Scale scale_;
   int count_;
-  std::array<const void*, kFew> few_;  ///< sources, which need no allocation
-  std::vector<const void*> many_;      ///< the same of more
+  std::array<const void*, kFew> few_;  ///< sources that need no allocation
+  std::vector<const void*> many_;      ///< the sources if there are more
 };
 
 }  // namespace sirtaki

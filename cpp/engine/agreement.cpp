@@ -9,18 +9,18 @@
 namespace sirtaki {
 namespace {
 
-constexpr int64_t kLeastChunk = 4096;  // as Python's Config has it
+constexpr int64_t kLeastChunk = 4096;  // the limit in Python's Config
 constexpr int64_t kMostChunk = int64_t{1} << 48;
 
 }  // namespace
 
 Agreement::Agreement(RankContext& context, const Backend& backend, const Control::Carrier& carrier,
-                     Events events)
+                     Agreement::Listener& listener)
     : context_(context),
-      events_(std::move(events)),
+      listener_(listener),
       sets_(context.size),
-      negotiation_(context.rank, sets_, negotiation_events()),
-      control_(context, carrier, events_.lost),
+      negotiation_(context.rank, sets_, *this),
+      control_(context, carrier, [this](const Loss& loss) { listener_.lose(loss); }),
       chunk_bytes_(static_cast<size_t>(context.options.chunk_bytes)) {
   if (context.rank != 0) return;
   sequencing_ = std::make_unique<Sequencing>(context, backend, control_, carrier.relay);
@@ -37,7 +37,7 @@ std::shared_ptr<Handle> Agreement::submit(Submission submission) {
   std::shared_ptr<Handle> handle = entry->handle;
   const std::lock_guard lock(mutex_);
   if (ended_) throw *ended_;
-  require_member(entry->request);
+  require_member(*entry);
   Entry& added = negotiation_.add(std::move(entry));
   handle->record = context_.recorder.submitted(added.request, added.ordinal);
   try {
@@ -62,28 +62,33 @@ std::unique_ptr<Entry> Agreement::entry_of(Submission submission) const {
   return entry;
 }
 
-/// Before anybody is told: only this rank could find what is wrong.
-void Agreement::require_member(const Request& asked) const {
+/// Runs before any other rank is notified: only this rank could detect what is wrong.
+void Agreement::require_member(const Submission& submission) const {
+  const Request& asked = submission.request;
   if (!sets_.contains(asked.set) || sets_.index(asked.set, context_.rank) < 0) {
     throw invalid(context_.name_of(context_.rank) + " is not a member of process set " +
                   std::to_string(asked.set));
   }
-  if (asked.kind != Kind::kAlltoall || asked.shapes[0].empty()) return;
-  const std::string why = wrong_splits(asked, sets_.ranks(asked.set).size());
+  const size_t members = sets_.ranks(asked.set).size();
+  std::string why = missing_memory(submission, context_.rank, members);
+  if (why.empty()) why = unsupported(asked, members);
+  if (why.empty() && !changes_sets(asked.kind)) why = wrong_root(asked, sets_);
+  const bool exchanges = traits_of(asked.kind).layout == Layout::kExchanged;
+  if (why.empty() && exchanges && !asked.shapes[0].empty()) why = wrong_splits(asked, members);
   if (why.empty()) return;
   throw invalid(context_.name_of(context_.rank) + " made an impossible request: " + why);
 }
 
-/// Undoes what could not be announced, for its memory goes with the caller.
+/// Withdraws an operation that could not be announced: its memory belongs to the caller.
 void Agreement::withdraw(const Entry& entry, const std::string& why) {
   context_.recorder.ended(entry.handle->record, false);
   negotiation_.withdraw(entry);
-  // A ring takes a message whole or not at all; sequencer and aggregator may know half of it.
+  // A ring takes all of a message or nothing; sequencer and aggregator may have half of it.
   if (context_.place != 0) return;
-  events_.lost({context_.rank, -1, "it could not announce an operation: " + why});
+  listener_.lose({context_.rank, -1, "it could not announce an operation: " + why});
 }
 
-/// Tells the sequencer. `urgent`: it must hear it soon, whether or not it expects requests.
+/// Notifies the sequencer. `urgent`: it must read this soon, even if it expects no requests.
 void Agreement::tell(std::string_view message, bool urgent) {
   if (sequencing_ != nullptr) return sequencing_->receive_own(message);
   control_.send_up(message, urgent);
@@ -110,30 +115,25 @@ std::map<int, RankState> Agreement::told() {
   return told_;
 }
 
+void Agreement::finish() {
+  const std::lock_guard lock(mutex_);
+  if (!ended_) tell(message_of(Up::kLast), true);
+}
+
 void Agreement::leave() {
   const std::lock_guard lock(mutex_);
-  // Peers that have not yet looked would take a leaving rank for the reason of the loss.
+  // Peers that have not checked yet would take a leaving rank for the cause of the loss.
   if (ended_ || context_.doorbell.aborted()) return;
   try {
     if (sequencing_ != nullptr) sequencing_->advance();
     tell(message_of(Up::kShutdown), true);
   } catch (const std::exception& error) {
-    events_.lost(
+    listener_.lose(
         {context_.rank, -1, std::string("it could not say that it leaves: ") + error.what()});
   }
 }
 
-// ---- What the sequencer has decided ----
-
-Negotiation::Events Agreement::negotiation_events() {
-  return {[this](std::vector<Item> items) { receive_batch(std::move(items)); },
-          [this](const Entry& entry, const Error& error) { events_.refused(entry, error); },
-          [this](std::string_view answer) { tell(answer, true); },
-          [this](int64_t chunk_bytes) { receive_tune(chunk_bytes); },
-          [this](int rank) { receive_meet(rank); },
-          [this](int rank) { receive_shutdown(rank); },
-          [this](Reader& states) { receive_states(states); }};
-}
+// ---- Decisions of the sequencer ----
 
 void Agreement::receive_batch(std::vector<Item> items) {
   for (Item& item : items) {
@@ -148,7 +148,7 @@ void Agreement::receive_batch(std::vector<Item> items) {
   Batch batch;
   batch.items = std::move(items);
   batch.chunk_bytes = chunk_bytes_;
-  events_.run(std::move(batch));
+  listener_.run(std::move(batch));
 }
 
 void Agreement::receive_tune(int64_t chunk_bytes) {
@@ -159,13 +159,13 @@ void Agreement::receive_tune(int64_t chunk_bytes) {
   chunk_bytes_ = static_cast<size_t>(chunk_bytes);
 }
 
-void Agreement::receive_meet(int rank) const {
+void Agreement::receive_meet(int rank) {
   const HostMap& hosts = context_.hosts;
   if (rank < 0 || rank >= context_.size || hosts.host_of(rank) == hosts.host_of(context_.rank)) {
     throw Error(ErrorCode::kInternal,
                 "rank " + std::to_string(rank) + " is on no other host to connect to");
   }
-  events_.met(rank);
+  listener_.meet(rank);
 }
 
 void Agreement::receive_states(Reader& states) {
@@ -185,11 +185,11 @@ void Agreement::receive_shutdown(int rank) {
                        " left (its script ended, it raised an exception, or it called shutdown()); "
                        "let every rank run the same number of steps, or use join()");
   }
-  for (const auto& entry : negotiation_.drop()) events_.refused(*entry, *ended_);
+  for (const auto& entry : negotiation_.drop()) listener_.refuse(*entry, *ended_);
   control_.drop_up();
   Batch last;
   last.last = true;
-  events_.run(std::move(last));
+  listener_.run(std::move(last));
 }
 
 // ---- The driver ----
@@ -202,7 +202,7 @@ void Agreement::advance() {
 }
 
 bool Agreement::has_work() {
-  constexpr uint32_t kSeldom = 16;  // asking sockets takes longer than looking into memory
+  constexpr uint32_t kSeldom = 16;  // asking sockets takes longer than reading memory
   if (++looks_ % kSeldom == 0) control_.look();
   return control_.has_down() || control_.has_up() || control_.has_backlog();
 }
@@ -224,13 +224,13 @@ Agreement::Rest Agreement::rest(uint32_t messages) {
   const Rest rest{sequences && sequencing_->has_ready(), !sequences || sequencing_->expects_peers(),
                   !ended_};
   const uint32_t requests = rest.hears_requests ? kRequest : 0U;
-  // Under the lock, so that who submits next finds the thread asleep or this rest out of date.
+  // Under the lock, so that the next submitter sees the thread asleep or this rest out of date.
   context_.doorbell.rest_engine(messages | kControl | requests);
   return rest;
 }
 
 bool Agreement::has_news(const Rest& rest) const {
-  // What is left in the rings of a lost world will not be run, but who waits must be told.
+  // Messages left in the rings of a lost world are not run, but waiting threads must learn of it.
   if (context_.doorbell.aborted()) return rest.expects_end;
   return control_.has_down() || control_.has_backlog() || control_.has_urgent() ||
          (rest.hears_requests && control_.has_up());
@@ -241,7 +241,6 @@ bool Agreement::has_news(const Rest& rest) const {
 Error Agreement::end(const Error& why) {
   const std::lock_guard lock(mutex_);
   if (!ended_) ended_ = why;
-  if (sequencing_ != nullptr) sequencing_->drop();
   if (asked_ != nullptr) asked_->complete();
   return *ended_;
 }
@@ -253,6 +252,7 @@ std::optional<Error> Agreement::ended() {
 
 std::vector<std::unique_ptr<Entry>> Agreement::drop() {
   const std::lock_guard lock(mutex_);
+  if (sequencing_ != nullptr) sequencing_->drop();
   return negotiation_.drop();
 }
 
@@ -266,7 +266,7 @@ std::string Agreement::phase() {
   return text;
 }
 
-// ---- What people see ----
+// ---- For users ----
 
 std::map<int32_t, std::vector<int>> Agreement::process_sets() {
   const std::lock_guard lock(mutex_);
@@ -293,13 +293,13 @@ void Agreement::check_stalls(int64_t now_ns) {
     const std::lock_guard lock(mutex_);
     if (ended_) return;
     sequencing_->check_stalls(now_ns);
-    // The driver may be another thread that sleeps.
+    // The driver may be another thread, and asleep.
     if (control_.has_own()) context_.doorbell.ring_own(kControl);
   }
   check_deadlock(now_ns);
 }
 
-/// Whether no rank of the job can go on, for each waits for another.
+/// Ends the world if no rank of the job can go on because each waits for another.
 void Agreement::check_deadlock(int64_t now_ns) {
   const double limit = context_.options.deadlock_seconds;
   if (!context_.options.has_whole_job || limit <= 0 || context_.doorbell.aborted()) return;
@@ -315,7 +315,7 @@ void Agreement::check_deadlock(int64_t now_ns) {
       "(SIRTAKI_DEADLOCK_SECONDS sets how long is too long):" +
       all;
   context_.log.write(LogLevel::kError, why);
-  events_.lost({0, 0, why, ErrorCode::kTimeout});
+  listener_.lose({0, 0, why, ErrorCode::kTimeout});
 }
 
 }  // namespace sirtaki

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,105 +20,115 @@
 
 namespace sirtaki {
 
-/// What the ranks agree on: these operations, in this order. A rank tells rank 0 what it submits,
-/// and rank 0 tells all members when all of them have.
+/// What the ranks agree on: these operations, in this order. A rank reports its submissions to rank
+/// 0, and rank 0 notifies all members once all of them have submitted an operation.
 ///
-/// It has one lock and never waits. Whoever submits is in it for a moment, and the driver.
-class Agreement {
+/// It has one lock and never waits. Submitting threads and the driver hold the lock only briefly.
+class Agreement final : Negotiation::Listener {
  public:
-  /// What comes of it, under the lock; only `refused` and `lost` in other threads than the driver.
-  struct Events {
-    /// This is to be run, behind what came before.
-    std::function<void(Batch)> run;
-    /// This cannot be run.
-    std::function<void(const Entry&, const Error&)> refused;
+  /// Receives the outcomes, under the lock; threads other than the driver call only `refuse` and
+  /// `lose`.
+  class Listener {
+   public:
+    /// A batch to run, after the earlier ones.
+    virtual void run(Batch batch) = 0;
+    /// An operation that cannot be run.
+    virtual void refuse(const Entry& entry, const Error& error) = 0;
     /// A rank of another host wants to connect.
-    std::function<void(int rank)> met;
-    std::function<void(const Loss&)> lost;
+    virtual void meet(int rank) = 0;
+    virtual void lose(const Loss& loss) = 0;
+
+   protected:
+    ~Listener() = default;
   };
 
   Agreement(RankContext& context, const Backend& backend, const Control::Carrier& carrier,
-            Events events);
+            Listener& listener);
 
   // From any thread.
 
-  /// Tells all ranks the settings on which they must agree; before anything else.
+  /// Sends all ranks the settings on which they must agree; the first call.
   void begin();
-  /// Takes what this rank wants done. Throws Error(kInvalid) for a name in use or a set the rank is
-  /// no member of, and the error that ended the world after that.
+  /// Takes a request of this rank. Throws Error(kInvalid) for a name in use or a set that the rank
+  /// does not belong to and, after the world has ended, the error that ended it.
   std::shared_ptr<Handle> submit(Submission submission);
-  /// This rank's driver has something to do of which nobody else tells it.
+  /// Whether this rank's driver has a message of which no other rank notifies it.
   bool has_own() const { return control_.has_own(); }
   /// Asks a rank of another host to connect.
   void invite(int rank);
-  /// Asks rank 0 what all ranks are doing: once the handle is done, `told` has what is known. Null
+  /// Asks rank 0 what all ranks are doing: once the handle is done, `told` returns the answer. Null
   /// after the end.
   std::shared_ptr<Handle> ask();
   std::map<int, RankState> told();
-  /// Tells all ranks that this one leaves.
+  /// Announces to all ranks that this one leaves.
   void leave();
+  /// Announces that this rank submits nothing more.
+  void finish();
   std::map<int32_t, std::vector<int>> process_sets();
-  /// Why a process set cannot be the communicator of a message to or from `peer`; empty: it can.
+  /// Why a process set cannot be the communicator of a message to or from `peer`; empty if it can.
   std::string not_members(int32_t set, int peer);
   void set_timeline(Timeline* timeline);
-  /// Rank 0, now and then: fails operations that stall, ends a world whose ranks are all blocked.
+  /// Rank 0, periodically: fails operations that stall, ends a world whose ranks are all blocked.
   void check_stalls(int64_t now_ns);
 
   // The driver.
 
-  /// Hears and says what can be without waiting.
+  /// Receives and sends what it can without waiting.
   void advance();
   /// Whether `advance` would do something.
   bool has_work();
-  /// The driver polls for room in another rank's ring.
+  /// Whether the driver must poll for room in another rank's ring.
   bool has_backlog() const { return control_.has_backlog(); }
-  /// Changed by the driver alone, who reads them without the lock.
+  /// Only the driver changes them, and reads them without the lock.
   const ProcessSets& sets() const { return sets_; }
   void change_sets(const Request& change);
-  /// Rank 0: a batch is done here.
+  /// Rank 0: a batch is done on this rank.
   void done(const Flight& flight);
 
-  /// How the driver leaves.
+  /// The state in which the driver leaves.
   struct Rest {
-    bool left_over;       ///< something is to be run
+    bool left_over;       ///< operations are still to be run
     bool hears_requests;  ///< the engine thread wakes for requests
-    bool expects_end;     ///< nobody has been told of the world's end yet
+    bool expects_end;     ///< the world's end has not been reported to anybody yet
   };
-  /// From now on the engine thread hears what is for it, and besides, `messages`.
+  /// From now on the engine thread wakes for its own messages and for `messages`.
   Rest rest(uint32_t messages);
-  /// What came before the engine thread could hear it.
+  /// Whether something came before the engine thread could notice it.
   bool has_news(const Rest& rest) const;
 
   // The ending.
 
-  /// Nothing more is agreed on. The first reason is kept, and returned.
+  /// From any thread: agrees on nothing more. Keeps and returns the first reason.
   Error end(const Error& why);
   std::optional<Error> ended();
-  /// Drops and returns what waits for other ranks.
+  /// The driver, whose batches were dropped: drops and returns the operations that wait for others.
   std::vector<std::unique_ptr<Entry>> drop();
-  /// What is waited for, to be put behind a message.
+  /// The pending operation, as the end of an error message.
   std::string phase();
-  /// The sequencer has said something that the driver has not read.
+  /// Whether the sequencer has sent a message that the driver has not read.
   bool has_unread() const { return control_.has_down(); }
 
  private:
-  Negotiation::Events negotiation_events();
-  void receive_batch(std::vector<Item> items);
-  void receive_tune(int64_t chunk_bytes);
-  void receive_meet(int rank) const;
-  void receive_shutdown(int rank);
-  void receive_states(Reader& states);
+  void receive_batch(std::vector<Item> items) override;
+  void receive_refusal(const Entry& entry, const Error& error) override {
+    listener_.refuse(entry, error);
+  }
+  void receive_flush(std::string_view answer) override { tell(answer, true); }
+  void receive_tune(int64_t chunk_bytes) override;
+  void receive_meet(int rank) override;
+  void receive_shutdown(int rank) override;
+  void receive_states(Reader& states) override;
 
   std::unique_ptr<Entry> entry_of(Submission submission) const;
-  void require_member(const Request& asked) const;
+  void require_member(const Submission& submission) const;
   void withdraw(const Entry& entry, const std::string& why);
   void tell(std::string_view message, bool urgent);
   void check_deadlock(int64_t now_ns);
 
   RankContext& context_;
-  const Events events_;
+  Agreement::Listener& listener_;
 
-  std::mutex mutex_;  ///< guards what follows
+  std::mutex mutex_;  ///< guards all members below
   ProcessSets sets_;
   Negotiation negotiation_;
   Control control_;
@@ -128,7 +137,7 @@ class Agreement {
   std::shared_ptr<Handle> asked_;
   std::map<int, RankState> told_;
   size_t chunk_bytes_;
-  uint32_t looks_ = 0;  ///< the driver's
+  uint32_t looks_ = 0;  ///< used by the driver
 };
 
 }  // namespace sirtaki

@@ -7,20 +7,27 @@
 namespace sirtaki {
 namespace {
 
-/// Before that nobody is told: most waits are short.
+/// The wait before other ranks are notified: most waits are short.
 constexpr int64_t kTellNs = 1'000'000'000;
 
 }  // namespace
 
 Callers& Callers::of_process() {
-  static auto* callers = new Callers;  // engines may end while the process does
-  return *callers;
+  // Never destroyed: engines may outlive static objects, and a child's copy may be locked.
+  static std::atomic<Callers*> callers{new Callers};
+  Callers* found = callers.load(std::memory_order_acquire);
+  if (found->process_.forked()) [[unlikely]] {
+    auto* own = new Callers;
+    if (callers.compare_exchange_strong(found, own)) return *own;
+    delete own;  // another thread was first
+  }
+  return *found;
 }
 
 void Callers::join(Engine& engine) {
   const std::lock_guard lock(mutex_);
   engines_.push_back(&engine);
-  ended_.reset();  // a new world has a new chance
+  ended_.reset();  // an earlier world's error does not apply
 }
 
 void Callers::leave(Engine& engine) {
@@ -47,7 +54,7 @@ void Callers::check_failed() const {
   check();
   const std::lock_guard lock(mutex_);
   for (const Engine* engine : engines_) {
-    // Its thread may not have looked yet.
+    // The engine's thread may not have noticed the end yet.
     if (const std::optional<Error> error = engine->deadlock()) throw *error;
   }
 }

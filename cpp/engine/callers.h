@@ -9,37 +9,39 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/fork_mark.h"
 
 namespace sirtaki {
 
 class Engine;
 class Handle;
 
-/// How the error of a world begins whose ranks all wait for one another.
+/// The start of the error for a world whose ranks all wait for one another.
 inline constexpr std::string_view kDeadlocked = "every rank of the job has been blocked";
 
-/// The threads of this process that call its engines, whichever engines these are: whether one of
-/// them can still go on. One thread alone that is blocked in a call cannot, unless a peer lets it.
+/// The threads of this process that call any of its engines: whether one of them can still
+/// continue. A single thread that is blocked in a call cannot, unless a peer lets it.
 class Callers {
  public:
+  /// A forked child has its own, without its parent's engines.
   static Callers& of_process();
 
   void join(Engine& engine);
   void leave(Engine& engine);
 
-  /// A thread asks an engine for something. Costs a comparison where it is always the same one.
+  /// Records a calling thread. Costs one comparison if it is always the same thread.
   void note_call() {
     const void* caller = &mark_;
     if (first_.load(std::memory_order_relaxed) != caller) note_other(caller);
   }
 
-  /// The ranks of the job, this one too, wait for one another: who is blocked here is told.
+  /// All ranks of the job, including this one, wait for one another: notifies blocked callers.
   void end(const Error& error);
-  /// A call has failed, perhaps only because its peers were told and have left: throws what ended
-  /// them.
+  /// A call has failed, perhaps only because its peers were notified and left: throws the error
+  /// that ended them.
   void check_failed() const;
 
-  /// A call that may last for ever, in the thread that makes it.
+  /// A call that may last for ever, in its own thread.
   class Wait {
    public:
     Wait(Engine& engine, const Handle& handle) : engine_(engine), handle_(handle) {}
@@ -47,14 +49,14 @@ class Callers {
     Wait(const Wait&) = delete;
     Wait& operator=(const Wait&) = delete;
 
-    /// It has lasted for some time again. Throws what `end` was given.
+    /// Call from time to time while it lasts. Throws the error given to `end`.
     void goes_on(int64_t now_ns);
 
    private:
     Engine& engine_;
     const Handle& handle_;
     int64_t looked_ns_ = 0;
-    int64_t blocked_ns_ = 0;  ///< for so long nothing has moved; a stopped process does not count
+    int64_t blocked_ns_ = 0;  ///< time without progress; stops of the process do not count
     uint64_t moves_ = 0;
     bool told_ = false;
   };
@@ -66,6 +68,7 @@ class Callers {
   void tell(Engine& blocked_in, const Handle& handle, int64_t blocked_ns, int64_t now_ns);
   void check() const;
 
+  const ForkMark process_;
   static inline thread_local char mark_ = 0;
   std::atomic<const void*> first_{nullptr};
   std::atomic<bool> several_{false};

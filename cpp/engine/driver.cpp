@@ -1,7 +1,8 @@
 #include "engine/driver.h"
 
 #include <algorithm>
-#include <optional>
+
+#include "base/thread.h"
 
 namespace sirtaki {
 namespace {
@@ -11,32 +12,22 @@ constexpr int64_t kLookAgainNs = 100'000'000;
 
 }  // namespace
 
-Driver::Driver(RankContext& context, Agreement& agreement, Runner& runner, Events events)
-    : context_(context), agreement_(agreement), runner_(runner), events_(std::move(events)) {}
+// ---- The driver's role ----
 
-// ---- Who drives ----
-
-bool Driver::try_role() {
-  if (!role_.try_lock()) return false;
-  if (!stopped()) return true;
-  role_.unlock();  // the region may be another engine's
-  return false;
-}
-
-bool Driver::await_role() {
-  role_.lock();
+/// Unlocks the role if the engine has ended: another one may own the region.
+bool Driver::keeps_lock() {
   if (!stopped()) return true;
   role_.unlock();
   return false;
 }
 
-/// Gives the role back, and lets the engine thread hear news from now on.
+/// Gives the role back, and lets the engine thread wake for news from now on.
 void Driver::leave() {
   const uint32_t messages = runner_.prepare_messages();
   const bool busy = runner_.busy();
   const Agreement::Rest rest = agreement_.rest(messages);
   role_.unlock();
-  // Not before: the engine thread, rung, would find the role taken and sleep again.
+  // Only after the unlock: a woken engine thread would see the role taken and sleep again.
   const bool news = context_.doorbell.aborted()
                         ? rest.expects_end
                         : agreement_.has_news(rest) || runner_.has_news(messages);
@@ -49,12 +40,11 @@ bool Driver::wait(Handle& handle, int64_t limit_ns) {
   std::optional<Sleepers::Entry> sleeper;
   while (!handle.done() && !late()) {
     const Parking::Wakeups seen = handle.wakeups();
-    if (try_role()) {
+    if (const auto role = try_role()) {
       sleeper.reset();
-      const Role role(*this);
       drive(true, limit_ns, [&] { return handle.done(); });
     } else if (!sleeper) {
-      sleeper.emplace(sleepers_, handle);  // who drove may have left before
+      sleeper.emplace(sleepers_, handle);  // the last driver may have left before
     } else {
       handle.sleep(seen, limit_ns == kForever ? -1 : std::max<int64_t>(1, limit_ns - now_ns()));
     }
@@ -74,7 +64,7 @@ Sleep Driver::sleep_for() {
 }
 
 int64_t Driver::step(int64_t now_ns) {
-  if (!try_role()) return now_ns;
+  if (!role_.try_lock() || !keeps_lock()) return now_ns;
   Doorbell& doorbell = context_.doorbell;
   doorbell.drive_as_caller(false);
   doorbell.wake_up();
@@ -91,7 +81,7 @@ int64_t Driver::step(int64_t now_ns) {
   const bool due = looks_due(now_ns);
   if (due) look_ns_ = now_ns + kLookAroundNs;
   runner_.busy() ? role_.unlock() : leave();
-  if (due) events_.looks_around(now_ns);
+  if (due) listener_.look_around(now_ns);
   context_.callbacks.run();
   return more ? now_ns : now_ns + kLookAgainNs;
 }
@@ -99,14 +89,18 @@ int64_t Driver::step(int64_t now_ns) {
 // ---- The engine's own thread ----
 
 void Driver::start() {
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread([this] { run(); });
 }
 
 void Driver::stop() {
-  stopped_.store(true);
+  {
+    const std::lock_guard lock(stopping_);
+    stopped_.store(true);
+  }
   context_.doorbell.ring_engine();
   if (thread_.joinable()) thread_.join();
-  role_.lock();  // whoever drives ends now, and nobody begins again
+  role_.lock();                                // the driver ends now, and no other begins
+  guard([&] { runner_.advance_messages(); });  // posted meanwhile: they fail
   role_.unlock();
   context_.callbacks.run();
 }
@@ -116,17 +110,16 @@ void Driver::run() {
   Parking& parking = context_.doorbell.engine();
   for (;;) {
     const Parking::Wakeups seen = parking.wakeups();
-    if (stopped()) return;  // looked at after the ticket, for it is woken after it was set
+    if (stopped()) return;  // read after the ticket, because the wake-up follows the store
     context_.region->rank(context_.place).turns.fetch_add(1, std::memory_order_relaxed);
     take_turn();
     parking.sleep(seen, timeout);
   }
 }
 
-/// Drives for as long as there is something to do and no other thread wants to.
+/// Drives as long as there is work and no other thread wants to drive.
 void Driver::take_turn() {
-  if (try_role()) {
-    const Role role(*this);
+  if (const auto role = try_role()) {
     const int64_t now = now_ns();
     const int64_t limit = now + context_.options.engine_spin_ns;
     looks_ = false;
@@ -137,7 +130,7 @@ void Driver::take_turn() {
   }
   context_.callbacks.run();
   if (context_.rank != 0) return;
-  events_.looks_around(now_ns());
+  listener_.look_around(now_ns());
   context_.callbacks.run();
 }
 

@@ -3,20 +3,22 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <functional>
+#include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/float_state.h"
 #include "engine/agreement.h"
 #include "engine/execution/runner.h"
 #include "engine/rank_context.h"
 
 namespace sirtaki {
 
-/// Threads that sleep until an operation is done because another one drives; when that one leaves,
-/// one of them is to drive.
+/// Threads that sleep until an operation is done because another thread drives; when that one
+/// leaves, one of them must drive.
 class Sleepers {
  public:
   bool any() const { return count_.load() > 0; }
@@ -27,7 +29,7 @@ class Sleepers {
     for (Handle* handle : handles_) handle->nudge();
   }
 
-  /// A thread that may sleep, for as long as this lives.
+  /// A thread that may sleep, as long as this lives.
   class Entry {
    public:
     Entry(Sleepers& sleepers, Handle& handle) : sleepers_(sleepers), handle_(&handle) {
@@ -55,23 +57,28 @@ class Sleepers {
   std::atomic<int> count_{0};
 };
 
-/// Makes progress for its rank: who does, when it sleeps and what wakes it.
+/// Makes progress for its rank: decides which thread does so, when it sleeps and what wakes it.
 ///
-/// One thread at a time has the driver's role: a thread that waits for a handle where there is one
-/// (so a blocking call costs no thread switch), else the engine's own, which sleeps until rung.
-/// Which rules hold of every wait, here and in the collectives, says README.md.
+/// One thread at a time has the driver's role: a thread that waits for a handle, if there is one
+/// (so a blocking call costs no thread switch), else the engine's own thread, which sleeps until
+/// rung. README.md has the rules for every wait, here and in the collectives.
 class Driver {
  public:
-  struct Events {
-    /// What a round threw ends the world. Called while it is handled, with the role.
-    std::function<void()> failed;
-    /// On rank 0 in the engine thread, now and then, whoever drives.
-    std::function<void(int64_t now_ns)> looks_around;
+  class Listener {
+   public:
+    /// An exception in a round ends the world. Called with the role.
+    virtual void fail(const std::exception& error) = 0;
+    /// On rank 0 in the engine thread, periodically, whichever thread drives.
+    virtual void look_around(int64_t now_ns) = 0;
+
+   protected:
+    ~Listener() = default;
   };
 
-  Driver(RankContext& context, Agreement& agreement, Runner& runner, Events events);
+  Driver(RankContext& context, Agreement& agreement, Runner& runner, Listener& listener)
+      : context_(context), agreement_(agreement), runner_(runner), listener_(listener) {}
 
-  /// Holds the role, which must have been taken, and gives it back.
+  /// The driver's role, which it gives back at its end.
   class Role {
    public:
     explicit Role(Driver& driver) : driver_(driver) {}
@@ -83,41 +90,52 @@ class Driver {
     Driver& driver_;
   };
 
-  /// Takes the role if nobody has it and the engine has not ended.
-  bool try_role();
-  /// The same, but waits for who has it.
-  bool await_role();
-  /// Waits for who has it, ended or not.
-  void lock_role() { role_.lock(); }
+  /// The role, if no thread has it and the engine has not ended.
+  std::optional<Role> try_role() {
+    if (!role_.try_lock()) return std::nullopt;
+    return role_unless_stopped();
+  }
+  /// The same, but waits for the thread that has it.
+  std::optional<Role> await_role() {
+    role_.lock();
+    return role_unless_stopped();
+  }
 
-  /// Does work of the driver's, with its role; what it throws ends the world.
+  /// Does work of the driver, with its role and the same floating-point state in every thread; an
+  /// exception in it ends the world.
   template <class Work>
   void guard(Work work);
-  /// Goes on, with the role, until `done()` or until `limit_ns` has come: who polls looks at the
-  /// clock less often than at memory.
+  /// Drives, with the role, until `done()` or until `limit_ns`: polling reads the clock less often
+  /// than memory.
   template <class Done>
   void drive(bool caller, int64_t limit_ns, Done done);
-  /// Goes on until the handle is done, as the driver or while another thread is; false if it is not
-  /// at `limit_ns`.
+  /// Waits until the handle is done, as the driver or while another thread drives; false if it is
+  /// not at `limit_ns`.
   bool wait(Handle& handle, int64_t limit_ns);
 
   /// For a scheduler in place of threads: one round. Returns until when nothing needs to be done
   /// unless this rank is rung; `now_ns` if there is more to do.
   int64_t step(int64_t now_ns);
 
-  /// How often something has been moved on; from any thread.
+  /// How often work has progressed; from any thread.
   uint64_t moves() const { return moves_.load(std::memory_order_relaxed); }
 
   /// The engine's own thread.
   void start();
-  /// Ends it; nobody drives any more.
+  /// Ends it; no thread drives any more.
   void stop();
   bool stopped() const { return stopped_.load(); }
+  /// Does work before `stop` begins; false, without doing it, if `stop` has begun.
+  template <class Work>
+  bool before_stop(Work work);
   bool is_own_thread() const { return thread_.get_id() == std::this_thread::get_id(); }
-  /// In a forked child.
-  void abandon() { new std::thread(std::move(thread_)); }
 
  private:
+  std::optional<Role> role_unless_stopped() {
+    if (keeps_lock()) return std::optional<Role>(std::in_place, *this);
+    return std::nullopt;
+  }
+  bool keeps_lock();
   template <class Done>
   bool round(Done done);
   bool has_work() { return runner_.is_ready() || agreement_.has_work(); }
@@ -130,34 +148,44 @@ class Driver {
   RankContext& context_;
   Agreement& agreement_;
   Runner& runner_;
-  const Events events_;
+  Listener& listener_;
   Sleepers sleepers_;
   std::atomic<uint64_t> moves_{0};
   std::atomic<bool> stopped_{false};
+  std::mutex stopping_;  ///< held while that is set, and by work that must be done before
   std::thread thread_;
 
-  std::mutex role_;      ///< held by whoever drives; guards the runner and what follows
-  int64_t look_ns_ = 0;  ///< when to look around at the latest
+  std::mutex role_;      ///< held by the driver; guards the runner and the members below
+  int64_t look_ns_ = 0;  ///< when to call `look_around`
   bool looks_ = false;   ///< that time has come
 };
 
 template <class Work>
 void Driver::guard(Work work) {
+  const FloatState floats;
   try {
     work();
-  } catch (...) {
-    events_.failed();
+  } catch (const std::exception& error) {
+    listener_.fail(error);
   }
 }
 
-/// Does what can be done without waiting; false if that was nothing.
+template <class Work>
+bool Driver::before_stop(Work work) {
+  const std::lock_guard lock(stopping_);
+  if (stopped()) return false;
+  work();
+  return true;
+}
+
+/// Does what needs no waiting; false if that was nothing.
 template <class Done>
 bool Driver::round(Done done) {
   const bool moved = runner_.advance_messages();  // needs no lock
   if (moved && done()) return true;
   agreement_.advance();
   const bool went_on = runner_.advance_batches() || moved;
-  if (went_on) moves_.store(moves() + 1, std::memory_order_relaxed);  // only the driver writes
+  if (went_on) moves_.store(moves() + 1, std::memory_order_relaxed);  // only the driver writes it
   return went_on;
 }
 
@@ -173,8 +201,8 @@ void Driver::drive(bool caller, int64_t limit_ns, Done done) {
       if (went_on && done()) break;
       if (limit_ns != kForever && now_ns() >= limit_ns) break;
       if (went_on) continue;
-      if (agreement_.has_backlog()) machine::yield();  // to whom the ring belongs
-      doorbell.check_abort();  // waiting looks for work first, and a backlog is always work
+      if (agreement_.has_backlog()) machine::yield();  // to the ring's reader
+      doorbell.check_abort();  // waiting checks for work first, and a backlog is always work
       doorbell.wait([&] { return done() || has_work(); }, [&] { return sleep_for(); }, limit_ns);
     }
   });

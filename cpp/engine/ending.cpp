@@ -23,15 +23,14 @@ bool Ending::finish() {
   context_.log.write(LogLevel::kInfo, "leaves the world");
   const bool alone = context_.size == 1;
   if (alone) {
-    driver_.lock_role();
-    const Driver::Role role(driver_);
+    const auto role = driver_.await_role();
     close();
   } else {
     agreement_.leave();
   }
   driver_.wait(closed_, kForever);
   if (!alone) {
-    watch_.stop_unless_relay();  // both threads end at a time
+    watch_.stop_unless_relay();  // both threads end at the same time
     driver_.stop();
     context_.region->rank(context_.place).bye.store(1, std::memory_order_release);
     watch_.await_farewell();
@@ -40,11 +39,6 @@ bool Ending::finish() {
   runner_.pairs().stop();
   watch_.stop();
   return !alone && !context_.doorbell.aborted();
-}
-
-void Ending::abandon() {
-  driver_.abandon();
-  watch_.abandon();
 }
 
 void Ending::close() {
@@ -61,7 +55,7 @@ void Ending::warn_of_leftovers() {
   const auto messages = runner_.pairs().leftovers();
   for (size_t i = 0; i < std::min(kMost, messages.size()); ++i) {
     const Arrived& message = *messages[i];
-    if (message.offered) continue;  // its sender has an error
+    if (message.offered) continue;  // its sender has the error
     context_.log.write(LogLevel::kWarning,
                        "a message of " + std::to_string(message.bytes) +
                            " bytes was never received: " +
@@ -73,22 +67,21 @@ void Ending::warn_of_leftovers() {
   }
 }
 
-// ---- By a loss ----
+// ---- After a loss ----
 
-void Ending::fail() {
-  try {
-    throw;
-  } catch (const PeerLost& lost) {
-    watch_.abort(Loss{lost.rank});  // on all hosts
-    fail_all(lost_error(context_.region->loss()));
-  } catch (const Error& error) {
-    give_up(error);
-  } catch (const std::exception& error) {
-    give_up(Error(ErrorCode::kInternal, error.what()));
+void Ending::fail(const std::exception& error) {
+  const auto* const lost = dynamic_cast<const PeerLost*>(&error);
+  if (lost == nullptr) {
+    const auto* const own = dynamic_cast<const Error*>(&error);
+    return give_up(own != nullptr ? *own : Error(ErrorCode::kInternal, error.what()));
   }
+  // On all hosts, and once: it wakes this thread, too, which would never sleep again.
+  const bool over = context_.doorbell.aborted() && agreement_.ended();
+  if (!over) watch_.abort(Loss{lost->rank});
+  fail_all(lost_error(context_.region->loss()));
 }
 
-/// The driver cannot go on, but its peers may wait for its part in the same operation.
+/// Handles an error that stops the driver, whose peers may wait for it in the same operation.
 void Ending::give_up(const Error& error) {
   watch_.abort(Loss{context_.rank});
   const std::string own = context_.name_of(context_.rank);
@@ -96,17 +89,18 @@ void Ending::give_up(const Error& error) {
 }
 
 void Ending::abort(const std::string& why) {
-  if (driver_.stopped()) return;  // the region may be another engine's
   const Error error(ErrorCode::kInternal, context_.name_of(context_.rank) + ": " + why);
-  agreement_.end(error);
-  watch_.abort(Loss{context_.rank});
-  driver_.lock_role();  // what is being run only the driver may drop
-  const Driver::Role role(driver_);
-  fail_all(error);
+  const bool goes_on = driver_.before_stop([&] {  // then another engine may own the region
+    agreement_.end(error);
+    watch_.abort(Loss{context_.rank});
+  });
+  if (!goes_on) return;
+  const auto role = driver_.await_role();  // only the driver may drop what is being run
+  if (role) fail_all(error);
 }
 
 void Ending::fail_all(const Error& error) {
-  // Not under a lock: this waits for threads that open connections, and they for Python, where some
+  // Without a lock: this waits for threads that open connections, and these for Python, where a
   // thread may wait for the lock.
   const std::vector<Item> dropped = runner_.drop_batches();
   const Error why = agreement_.end(error);
@@ -125,25 +119,25 @@ bool Ending::lose_peer(int rank) {
     watch_.abort({rank, -1, std::string(kWhy) + "; last seen " + text_of(state)});
     return true;
   }
-  // Who has left is missed by nobody, except that a leader passes on that the world has ended.
+  // No rank misses one that has left, but a leader passes on that the world has ended.
   const bool led = rank == context_.hosts.leader_of(context_.hosts.host_of(rank));
   if (!led || hears_end()) return true;
-  if (agreement_.has_unread()) return false;  // what it left in the ring is read by the driver
+  if (agreement_.has_unread()) return false;  // the driver reads what it left in the ring
   if (!hears_end()) watch_.abort({rank, -1, kWhy});
   return true;
 }
 
-/// This rank has been told that nothing more will be run, and why.
+/// Whether this rank has been notified that nothing more will be run, and why.
 bool Ending::hears_end() { return agreement_.ended().has_value() || context_.doorbell.aborted(); }
 
-// ---- In words ----
+// ---- Texts ----
 
 Error Ending::lost_error(const Loss& loss) {
   const std::string own = context_.name_of(context_.rank);
   // The caller may be blocked in another engine of this process.
   if (const std::optional<Error> error = deadlock()) Callers::of_process().end(*error);
   if (loss.code == ErrorCode::kTimeout) return {loss.code, own + ": " + loss.reason};
-  // Of a broken connection the others know two ends; one of them may be this rank, which lives.
+  // Peers know the two ends of a broken connection; one may be this rank, which is alive.
   const std::string lost = loss.rank == context_.rank
                                ? ": given up by its peers"
                                : ": lost peer " + context_.name_of(loss.rank);
@@ -158,13 +152,17 @@ std::optional<Error> Ending::deadlock() const {
 }
 
 std::string Ending::cause_of(const Loss& loss) const {
+  const auto known = [&links = context_.links](int rank) {
+    return links.why_broken ? links.why_broken(rank) : std::string();
+  };
   if (loss.reporter >= 0) {
+    // This rank, at the other end of the connection, may know more than the reporter.
+    const std::string own = loss.rank == context_.rank ? known(loss.reporter) : "";
     return "the connection between " + context_.name_of(loss.reporter) + " and " +
-           context_.name_of(loss.rank) + " broke\n  because " + loss.reason;
+           context_.name_of(loss.rank) + " broke\n  because " + (own.empty() ? loss.reason : own);
   }
   if (!loss.reason.empty()) return loss.reason;
-  const LinkSet& links = context_.links;
-  const std::string why = links.why_broken ? links.why_broken(loss.rank) : "";
+  const std::string why = known(loss.rank);
   if (!why.empty()) return "the connection to it broke\n  because " + why;
   return "its process ended without shutdown(), " +
          std::string(context_.hosts.hosts() > 1 ? "its host was cut off, stopped or overloaded, "
@@ -172,7 +170,7 @@ std::string Ending::cause_of(const Loss& loss) const {
          "or it could not go on; look for its own error message";
 }
 
-/// What the engine is doing, to be put behind a message.
+/// What the engine is doing, as the end of an error message.
 std::string Ending::phase() {
   const std::string text = runner_.describe();
   return text.empty() ? agreement_.phase() : " during " + text;

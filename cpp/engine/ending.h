@@ -14,8 +14,8 @@
 
 namespace sirtaki {
 
-/// How a rank leaves its world, and what happens when the world is lost: in good order all ranks
-/// are told, and what nobody can finish fails; else everything fails, with the first reason.
+/// How a rank leaves its world or loses it. In good order all ranks are notified, and only
+/// operations that nobody can finish fail; after a loss everything fails with its first reason.
 class Ending {
  public:
   Ending(RankContext& context, Agreement& agreement, Runner& runner, Driver& driver,
@@ -23,25 +23,22 @@ class Ending {
 
   /// True the first time.
   bool begin() { return !closing_.exchange(true); }
-  /// Nothing more will be run.
+  /// Whether nothing more will be run.
   bool closed() const { return closed_.done(); }
-  /// Leaves the world; true if the ranks have not lost one another.
+  /// Leaves the world; true if the ranks have not lost each other.
   bool finish();
-  /// In a forked child, which has copies of the objects but none of the threads: their destructors
-  /// must not run.
-  void abandon();
 
-  /// The driver: nothing more will be run. From here on nobody is hurt by this process's end.
+  /// The driver: nothing more will be run. From now on the end of this process hurts no other.
   void close();
-  /// The driver: what is being handled ends the world.
-  void fail();
+  /// The driver: an exception ends the world.
+  void fail(const std::exception& error);
   /// Any thread: the world ends at once.
   void abort(const std::string& why);
-  /// The watch: a process of this host has ended. False: it may have left in good order; the driver
-  /// has yet to hear that.
+  /// The watch: a process of this host has ended. False: it may have left in good order, which the
+  /// driver has yet to read.
   bool lose_peer(int rank);
 
-  /// Any thread: the world has ended because all ranks wait for one another.
+  /// Any thread: the error if the world ended because all ranks wait for one another.
   std::optional<Error> deadlock() const;
 
  private:

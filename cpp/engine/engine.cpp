@@ -26,37 +26,32 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
           [this](uint64_t record) { context_.recorder.ended(record, true); })),
       backend_(make_backend(context_.endpoint, context_.hosts, make_network)),
       watch_(context_),
-      agreement_(context_, *backend_, watch_.carrier(), agreement_events()),
-      runner_(context_, *backend_, agreement_, *launches_, std::move(make_network),
-              [this] { ending_.close(); }),
-      driver_(context_, agreement_, runner_, driver_events()),
+      agreement_(context_, *backend_, watch_.carrier(), *this),
+      runner_(context_, *backend_, agreement_, *launches_, std::move(make_network), *this),
+      driver_(context_, agreement_, runner_, *this),
       ending_(context_, agreement_, runner_, driver_, watch_, *launches_) {
   log_start();
-  if (size() == 1) return;  // a submitting thread does everything itself
-  watch_.start([this](int lost) { return ending_.lose_peer(lost); });
-  agreement_.begin();
+  if (size() == 1) return;  // the submitting thread does everything itself
   Callers::of_process().join(*this);
-  if (options.own_threads) driver_.start();
+  try {
+    watch_.start([this](int lost) { return ending_.lose_peer(lost); });
+    agreement_.begin();
+    if (options.own_threads) driver_.start();
+  } catch (...) {
+    watch_.stop();  // its thread uses members destroyed below
+    Callers::of_process().leave(*this);
+    throw;
+  }
 }
 
 Engine::~Engine() { shutdown(); }
 
-Agreement::Events Engine::agreement_events() {
-  return {[this](Batch batch) { runner_.add(std::move(batch)); },
-          [this](const Entry& entry, const Error& error) { runner_.complete(entry, error); },
-          [this](int rank) { runner_.pairs().meet(rank); },
-          [this](const Loss& loss) { watch_.abort(loss); }};
-}
-
-Driver::Events Engine::driver_events() {
-  return {[this] { ending_.fail(); },
-          [this](int64_t now_ns) {
-            try {
-              agreement_.check_stalls(now_ns);
-            } catch (const std::exception& error) {
-              ending_.abort(error.what());
-            }
-          }};
+void Engine::look_around(int64_t now_ns) {
+  try {
+    agreement_.check_stalls(now_ns);
+  } catch (const std::exception& error) {
+    ending_.abort(error.what());
+  }
 }
 
 // ---- Operations ----
@@ -69,7 +64,7 @@ std::shared_ptr<Handle> Engine::submit(Submission submission) {
                     [&](Submission asked) { return submit_beside_driver(std::move(asked)); });
 }
 
-/// What is refused at once never ends, so its hooks hear of that here.
+/// A request that is refused at once never ends, so its hooks are called here.
 template <class Submit>
 std::shared_ptr<Handle> Engine::tell_hooks(Submission submission, Submit submit) {
   if (!context_.hooks.any()) return submit(std::move(submission));
@@ -85,7 +80,7 @@ std::shared_ptr<Handle> Engine::tell_hooks(Submission submission, Submit submit)
 
 std::shared_ptr<Handle> Engine::submit_beside_driver(Submission submission) {
   std::shared_ptr<Handle> handle = agreement_.submit(std::move(submission));
-  // What rank 0 has decided for itself; other ranks are rung by rank 0.
+  // For decisions of rank 0 about itself; rank 0 rings the other ranks.
   if (agreement_.has_own()) context_.doorbell.ring_own(kControl);
   return handle;
 }
@@ -101,11 +96,9 @@ std::shared_ptr<Handle> Engine::submit_and_wait(Submission submission, int64_t l
 }
 
 std::shared_ptr<Handle> Engine::submit_as_driver(Submission submission, int64_t limit_ns) {
-  // Alone there is no engine thread that would do this one's work meanwhile.
-  if (size() == 1 ? !driver_.await_role() : !driver_.try_role()) {
-    return submit_beside_driver(std::move(submission));
-  }
-  const Driver::Role role(driver_);
+  // A world of one rank has no engine thread that would do the work meanwhile.
+  const auto role = size() == 1 ? driver_.await_role() : driver_.try_role();
+  if (!role) return submit_beside_driver(std::move(submission));
   context_.doorbell.wake_up();
   std::shared_ptr<Handle> handle = agreement_.submit(std::move(submission));
   driver_.drive(true, limit_ns, [&] { return handle->done(); });
@@ -120,8 +113,8 @@ bool Engine::wait(Handle& handle, int64_t limit_ns) {
 
 void Engine::with_backend(const std::function<void(Backend&, const Doorbell&)>& work) {
   require_own_process();
-  if (!driver_.await_role()) throw Error(ErrorCode::kInternal, "the world has been shut down");
-  const Driver::Role role(driver_);
+  const auto role = driver_.await_role();
+  if (!role) throw Error(ErrorCode::kInternal, "the world has been shut down");
   context_.doorbell.drive_as_caller(true);
   context_.doorbell.wake_up();
   work(*backend_, context_.doorbell);
@@ -155,7 +148,7 @@ void Engine::withdraw(const std::shared_ptr<Handle>& handle) {
   context_.callbacks.run();
 }
 
-/// Of a transfer that can be.
+/// The handle of a valid transfer.
 std::shared_ptr<Handle> Engine::handle_of(Transfer& transfer) {
   require_own_process();
   if (const std::string why = impossible(transfer); !why.empty()) {
@@ -168,7 +161,7 @@ std::shared_ptr<Handle> Engine::handle_of(Transfer& transfer) {
   return handle;
 }
 
-/// Why there is no such transfer; empty: there is.
+/// Why there can be no such transfer; empty if there can.
 std::string Engine::impossible(const Transfer& transfer) {
   const int peer = transfer.peer;
   if (transfer.tag < 0) return "a tag is not negative";
@@ -179,37 +172,38 @@ std::string Engine::impossible(const Transfer& transfer) {
   return transfer.communicator == 0 ? "" : agreement_.not_members(transfer.communicator, peer);
 }
 
-/// Here, and `then` goes on as the driver; or in the thread that drives now.
+/// Runs `then` here as the driver, or in the thread that drives now.
 template <class Then>
 void Engine::begin(Transfer transfer, Then then) {
-  if (driver_.try_role()) {
-    const Driver::Role role(driver_);
+  if (const auto role = driver_.try_role()) {
     driver_.guard([&] {
       runner_.pairs().add(std::move(transfer));
       context_.doorbell.check_abort();
     });
     then();
-  } else if (driver_.stopped()) {
-    runner_.refuse(transfer, Error(ErrorCode::kInternal, "the world has been shut down"));
-  } else {
+    return;
+  }
+  const bool posted = driver_.before_stop([&] {
     runner_.pairs().post(std::move(transfer));
     context_.doorbell.ring_own(kControl);
-  }
+  });
+  if (posted) return;
+  runner_.refuse(transfer, Error(ErrorCode::kInternal, "the world has been shut down"));
 }
 
 // ---- The end ----
 
 bool Engine::shutdown() {
-  if (!ending_.begin()) return false;
-  if (context_.mark.forked()) {
-    ending_.abandon();
-    context_.timeline.abandon();
-    return false;
-  }
+  if (context_.mark.forked() || !ending_.begin()) return false;
   Callers::of_process().leave(*this);
   const bool together = ending_.finish();
   stop_timeline();
   return together;
+}
+
+void Engine::finish() {
+  require_own_process();
+  agreement_.finish();
 }
 
 void Engine::abort(const std::string& why) { ending_.abort(why); }
@@ -218,8 +212,10 @@ std::shared_ptr<Engine> Engine::share(std::unique_ptr<Engine> engine) {
   return std::shared_ptr<Engine>(engine.release(), end_shared);
 }
 
-/// The engine's thread cannot wait for its own end: another one does, while it comes to that.
+/// The engine's thread cannot wait for its own end, so another thread does, if necessary. A forked
+/// child has copies of the objects, but the threads and connections belong to its parent.
 void Engine::end_shared(Engine* engine) noexcept {
+  if (engine->context_.mark.forked()) return;
   if (!engine->driver_.is_own_thread()) {
     delete engine;
     return;
@@ -232,7 +228,7 @@ void Engine::end_shared(Engine* engine) noexcept {
   }
 }
 
-// ---- What people see ----
+// ---- For users ----
 
 void Engine::log_start() const {
   const Log& log = context_.log;
@@ -244,10 +240,8 @@ void Engine::log_start() const {
                                   " bytes, cache of " + std::to_string(options.cache_capacity) +
                                   " operations, autotuning " +
                                   (options.autotune.enabled ? "on" : "off"));
-  const HeapLine heap = describe_heap();
-  const LogLevel level = heap.wanted ? LogLevel::kInfo : LogLevel::kDebug;
-  // Once a host: what fails there fails for all of its ranks.
-  log.write(heap.failed && context_.place == 0 ? LogLevel::kWarning : level, heap.text);
+  const std::string& why = own_heap().why_none();
+  log.write(LogLevel::kDebug, "shared arrays: " + (why.empty() ? "there is room" : "none; " + why));
 }
 
 std::map<int32_t, std::vector<int>> Engine::process_sets() {
@@ -271,8 +265,7 @@ void Engine::stop_timeline() {
 
 FlightRecord::Words Engine::words_of(const Handle& handle, int64_t since_ns) {
   if (handle.record != 0) return context_.recorder.words_of(handle.record);
-  if (driver_.try_role()) {
-    const Driver::Role role(driver_);
+  if (const auto role = driver_.try_role()) {
     const Transfer* message = runner_.pairs().pending_of(&handle);
     if (message != nullptr) return Recorder::words_of(*message, since_ns);
   }
@@ -280,7 +273,7 @@ FlightRecord::Words Engine::words_of(const Handle& handle, int64_t since_ns) {
 }
 
 void Engine::tell_blocked(int64_t blocked_ns, int64_t now_ns, const FlightRecord::Words& what) {
-  if (context_.mark.forked()) return;  // the region is the parent's
+  if (context_.mark.forked()) return;  // the region belongs to the parent
   context_.region->records(context_.place)[Region::kBlockedRecord].write(0, what);
   RankBlock& block = context_.region->rank(context_.place);
   block.blocked_ns.store(blocked_ns, std::memory_order_release);

@@ -1,26 +1,22 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <vector>
 
+#include "base/decimal.h"
 #include "base/log.h"
 #include "transport/channel.h"
 
 namespace sirtaki {
 
-/// A limit as messages state it: `0.5 s`.
-inline std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g s", seconds);
-  return text;
-}
+/// A time limit in the form that error messages use: `0.5 s`.
+inline std::string seconds_text(double seconds) { return short_text(seconds) + " s"; }
 
-/// How the engine looks for good settings by itself.
+/// How the engine searches for good settings.
 struct AutotuneOptions {
   bool enabled = false;
-  std::string log;         ///< CSV file, one row a sample, the last row the result; empty: none
+  std::string log;         ///< CSV file: one row per sample, the result last; empty: none
   int warmup_samples = 3;  ///< not counted
   int steps_per_sample = 10;
   int max_samples = 20;
@@ -36,25 +32,25 @@ struct EngineOptions {
   bool adapts_chunk = true;        ///< to whether cores are free, unless it is fixed or tuned
   int64_t cache_capacity = 1024;   ///< operations known by a short id; 0: none
   double stall_shutdown_seconds = 0;  ///< 0: never fail
-  int64_t caller_spin_ns = 200'000;   ///< polling before sleeping, in a thread blocked in a call
-  int64_t engine_spin_ns = 5'000;     ///< the same for the engine thread
+  int64_t caller_spin_ns = 200'000;   ///< polling before sleep, in a thread blocked in a call
+  int64_t engine_spin_ns = 5'000;     ///< the same in the engine thread
   LogLevel log_level = LogLevel::kWarning;
   bool log_time = true;
   AutotuneOptions autotune;
   bool single_copy = true;          ///< large messages are read out of the sender's memory
-  int direct_hosts = 8;             ///< up to so many all talk to each other; the same on all ranks
-  std::vector<std::string> hosts;   ///< host name of each rank, for messages; may be empty
-  double data_timeout_seconds = 0;  ///< what makes no progress for so long ends the world; 0: never
-  double host_timeout_seconds = 5;  ///< a host silent for so long is lost; 0: never
-  /// When all ranks have been blocked for so long, each waiting for others, the world ends; 0:
+  int direct_hosts = 8;             ///< up to this many all exchange data; the same on all ranks
+  std::vector<std::string> hosts;   ///< host name of each rank, for error messages; may be empty
+  double data_timeout_seconds = 0;  ///< no progress for this long ends the world; 0: never
+  double host_timeout_seconds = 5;  ///< a host silent for this long is lost; 0: never
+  /// The world ends when all ranks have been blocked for this long, each waiting for others; 0:
   /// never.
   double deadlock_seconds = 60;
-  bool has_whole_job = false;              ///< no process of the job is outside of the world
+  bool has_whole_job = false;              ///< no process of the job is outside the world
   bool own_threads = true;                 ///< else a scheduler calls Engine::step
   int heartbeat = -1;                      ///< a file, see Watcher; negative: none
-  double silent_seconds = kSilentSeconds;  ///< the same of a channel: see Channel::is_silent
+  double silent_seconds = kSilentSeconds;  ///< the limit for a channel: see Channel::is_silent
 
-  /// ` (node-b)`, to be put behind a rank; empty where its host's name is not known.
+  /// ` (node-b)`, the suffix of a rank; empty if its host's name is not known.
   std::string host_text(int rank) const {
     const auto index = static_cast<size_t>(rank);
     return index < hosts.size() ? " (" + hosts[index] + ")" : "";

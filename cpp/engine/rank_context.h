@@ -16,8 +16,8 @@
 
 namespace sirtaki {
 
-/// What all parts of a rank's engine know of it: who and where it is, what it was told, the memory
-/// that it shares with its host's ranks, and where they note what happens.
+/// The context of all parts of a rank's engine: the rank and its place, its options, the memory
+/// that it shares with its host's ranks, and the places to record events.
 struct RankContext {
   RankContext(int its_rank, HostMap its_hosts, const std::shared_ptr<Region>& its_region,
               LinkSet its_links, const EngineOptions& its_options);

@@ -9,7 +9,7 @@
 
 #include "engine/engine.h"
 
-/// Counted by whoever was given it.
+/// Counted: every owner of a reference releases it.
 struct sirtaki_world {
   explicit sirtaki_world(std::shared_ptr<sirtaki::Engine> of) : engine(std::move(of)) {}
 
@@ -77,7 +77,7 @@ Request request_of(const sirtaki_request& asked) {
   request.root = asked.root;
   request.set = asked.set;
   request.name.assign(asked.name == nullptr ? "" : asked.name, asked.name_bytes);
-  // A joined rank meets the others' joins whatever they are called.
+  // A joined rank must match the others' joins, whatever their names.
   if (request.kind == Kind::kJoin) request.name = "join." + std::to_string(request.set);
   for (size_t t = 0; t < asked.tensor_count; ++t) {
     const sirtaki_tensor& tensor = asked.tensors[t];
@@ -87,11 +87,16 @@ Request request_of(const sirtaki_request& asked) {
   return request;
 }
 
-Submission submission_of(const sirtaki_request& asked) {
+/// `rank`: the caller's rank.
+Submission submission_of(const sirtaki_request& asked, int rank) {
   Submission submission{request_of(asked), {}, {}};
+  const bool sends = asked.kind == SIRTAKI_BROADCAST && asked.root == rank;
   for (size_t t = 0; t < asked.tensor_count; ++t) {
-    submission.inputs.push_back(asked.tensors[t].input);
-    if (asked.tensors[t].output != nullptr) submission.outputs.push_back(asked.tensors[t].output);
+    const sirtaki_tensor& tensor = asked.tensors[t];
+    submission.inputs.push_back(tensor.input);
+    // The sender already has the result.
+    const bool has_result = sends && tensor.output == nullptr;
+    submission.outputs.push_back(has_result ? const_cast<void*>(tensor.input) : tensor.output);
   }
   if (asked.allocate != nullptr) {
     submission.allocate = [allocate = asked.allocate, user = asked.user](
@@ -102,7 +107,7 @@ Submission submission_of(const sirtaki_request& asked) {
   return submission;
 }
 
-/// Its handle keeps a share in it until it has called back.
+/// Its handle holds a reference to it until the callback has returned.
 sirtaki_operation* new_operation(const sirtaki_world& world,
                                  void (*done)(void* user, sirtaki_operation*), void* user) {
   auto* operation = new sirtaki_operation{world.engine};
@@ -124,7 +129,7 @@ sirtaki_operation* failed(sirtaki_operation* operation, const Error& error) {
   return operation;
 }
 
-/// Begins an operation; what `begin` throws becomes its error.
+/// Begins an operation; an exception of `begin` becomes its error.
 template <class Begin>
 sirtaki_operation* begun(sirtaki_operation* operation, Begin begin) {
   try {
@@ -140,11 +145,12 @@ sirtaki_operation* begun(sirtaki_operation* operation, Begin begin) {
 sirtaki_operation* submit(sirtaki_world* world, const sirtaki_request* asked) {
   sirtaki_operation* operation = new_operation(*world, asked->done, asked->user);
   return begun(operation, [&] {
-    Submission submission = submission_of(*asked);
+    Submission submission = submission_of(*asked, world->engine->rank());
     submission.handle = operation->handle;
-    // One rank alone has nobody who would go on when its patience ends: it stays until it is done.
+    // A single rank has no other thread to continue after its patience, so it stays until done.
     if (asked->patience_ns > 0 && world->engine->size() > 1) {
-      world->engine->submit_and_wait(std::move(submission), now_ns() + asked->patience_ns);
+      world->engine->submit_and_wait(std::move(submission),
+                                     now_ns() + std::min(asked->patience_ns, kLongestNs));
     } else {
       world->engine->submit(std::move(submission));
     }
@@ -179,11 +185,11 @@ sirtaki_received received(const sirtaki_operation* operation) {
 }
 
 int32_t wait(sirtaki_operation* operation, int64_t timeout_ns) {
-  const int64_t limit = timeout_ns < 0 ? kForever : now_ns() + timeout_ns;
+  const int64_t limit = timeout_ns < 0 ? kForever : now_ns() + std::min(timeout_ns, kLongestNs);
   try {
     return operation->engine->wait(*operation->handle, limit) ? 1 : 0;
   } catch (const std::exception&) {
-    return 0;  // in a forked child nothing will ever be done
+    return 0;  // in a forked child it will never be done
   }
 }
 
@@ -233,19 +239,13 @@ int64_t add_hooks(sirtaki_world* world, const sirtaki_hooks* asked) {
 }  // namespace
 
 static_assert(static_cast<int>(Kind::kAllreduce) == SIRTAKI_ALLREDUCE);
-static_assert(static_cast<int>(Kind::kAllgather) == SIRTAKI_ALLGATHER);
-static_assert(static_cast<int>(Kind::kBroadcast) == SIRTAKI_BROADCAST);
-static_assert(static_cast<int>(Kind::kAlltoall) == SIRTAKI_ALLTOALL);
-static_assert(static_cast<int>(Kind::kReducescatter) == SIRTAKI_REDUCESCATTER);
-static_assert(static_cast<int>(Kind::kBarrier) == SIRTAKI_BARRIER);
-static_assert(static_cast<int>(Kind::kReduce) == SIRTAKI_REDUCE);
-static_assert(static_cast<int>(Kind::kGather) == SIRTAKI_GATHER);
 static_assert(static_cast<int>(Kind::kJoin) == SIRTAKI_JOIN);
 static_assert(kAnySource == SIRTAKI_ANY_SOURCE);
 static_assert(static_cast<int>(Dtype::kBool) == SIRTAKI_BOOL);
 static_assert(static_cast<int>(Dtype::kF64) == SIRTAKI_F64);
 static_assert(static_cast<int>(Dtype::kU16) == SIRTAKI_U16);
 static_assert(static_cast<int>(Dtype::kF8E8M0FNU) == SIRTAKI_F8E8M0FNU);
+static_assert(static_cast<int>(Dtype::kBC32) == SIRTAKI_BC32);
 static_assert(static_cast<int>(ReduceOp::kAverage) == SIRTAKI_AVERAGE);
 static_assert(static_cast<int>(ReduceOp::kBitXor) == SIRTAKI_BIT_XOR);
 static_assert(static_cast<int>(CodecId::kNone) == SIRTAKI_CODEC_OWN);

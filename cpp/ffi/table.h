@@ -8,10 +8,10 @@ namespace sirtaki {
 
 class Engine;
 
-/// The functions that other libraries call.
+/// The functions for other libraries.
 const sirtaki_table& ffi_table();
 
-/// Which engine they find; null: none. The one thing here that belongs to the process.
+/// Sets the engine that they use; null: none. The only process-wide state here.
 void set_current_engine(std::shared_ptr<Engine> engine);
 
 }  // namespace sirtaki

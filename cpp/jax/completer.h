@@ -4,36 +4,47 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 namespace sirtaki::jax {
 
-/// Threads that tell XLA of operations that are done: XLA goes on computing in the thread that
-/// tells it, and the engine's own would meanwhile move nothing.
+/// Threads that notify XLA of finished operations: XLA continues its computation in the notifying
+/// thread, and if that were the engine's, nothing would move meanwhile.
 ///
-/// There are as many as have been busy at a time: what XLA computes may wait for another operation,
-/// where the devices of a process wait for each other.
+/// There are as many as have been busy at once: XLA's computation may wait for another operation,
+/// when the devices of a process wait for each other.
 class Completer {
  public:
-  /// The process's. It is never destroyed: computations may end while the process does.
+  /// The instance of the process. It is never destroyed: computations may outlive static objects.
   static Completer& instance() {
     static auto* completer = new Completer;
     return *completer;
   }
 
   void add(std::function<void()> completion) {
-    const std::lock_guard lock(mutex_);
-    waiting_.push_back(std::move(completion));
-    if (waiting_.size() > idle_) {
-      ++idle_;  // it will be
-      std::thread([this] { run(); }).detach();
-    } else {
-      added_.notify_one();
+    std::unique_lock lock(mutex_);
+    if (waiting_.size() >= idle_ && !add_thread()) {
+      lock.unlock();
+      return completion();  // better late than never
     }
+    waiting_.push_back(std::move(completion));
+    added_.notify_one();
   }
 
  private:
+  /// False if the system cannot start another thread.
+  bool add_thread() {
+    try {
+      std::thread([this] { run(); }).detach();
+    } catch (const std::system_error&) {
+      return false;
+    }
+    ++idle_;  // will be idle at first
+    return true;
+  }
+
   void run() {
     std::unique_lock lock(mutex_);
     for (;;) {

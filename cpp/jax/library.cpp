@@ -11,8 +11,8 @@
 #include "ffi/caller.h"
 #include "jax/completer.h"
 
-/// One handler of XLA's for all collectives; XLA waits for the future that it returns, not in it,
-/// since ranks may start the operations of a program in different orders.
+/// One XLA handler for all collectives. XLA waits for the future that it returns, not in the
+/// handler, since ranks may start the operations of a program in different orders.
 namespace sirtaki::jax {
 namespace {
 
@@ -40,16 +40,20 @@ int32_t dtype_of(ffi::DataType type) {
       {ffi::F8E4M3FN, SIRTAKI_F8E4M3FN},
       {ffi::F8E4M3FNUZ, SIRTAKI_F8E4M3FNUZ},
       {ffi::F8E5M2, SIRTAKI_F8E5M2},
-      {ffi::F8E5M2FNUZ, SIRTAKI_F8E5M2FNUZ}};
+      {ffi::F8E5M2FNUZ, SIRTAKI_F8E5M2FNUZ},
+      {ffi::F8E3M4, SIRTAKI_F8E3M4},
+      {ffi::F8E4M3, SIRTAKI_F8E4M3},
+      {ffi::F8E4M3B11FNUZ, SIRTAKI_F8E4M3B11FNUZ},
+      {ffi::F8E8M0FNU, SIRTAKI_F8E8M0FNU}};
   return dtype_in(kTypes, type);
 }
 
-/// One call of the handler, from its start to the future's end.
+/// One call of the handler, from its start to the completion of its future.
 class Call {
  public:
   explicit Call(ffi::Promise promise) : promise_(std::move(promise)) {}
 
-  /// Takes operands and results; "" or what is wrong with them.
+  /// Takes operands and results; returns "" or what is wrong with them.
   std::string take(ffi::RemainingArgs& operands, ffi::RemainingRets& results) {
     for (size_t i = 0; i < operands.size(); ++i) {
       const auto operand = operands.get<ffi::AnyBuffer>(i);
@@ -68,9 +72,9 @@ class Call {
     return "";
   }
 
-  /// Begins the operation, which fails unless as many rows come from each member, of each array in
-  /// turn. The handler returns to XLA then. Results of a known shape are written where XLA wants
-  /// them; of others, the engine asks.
+  /// Begins the operation, which fails unless the expected rows come from each member, for each
+  /// array in turn. The handler then returns to XLA. Results of a known shape are written where XLA
+  /// wants them; for others, the engine calls `allocate`.
   void submit(sirtaki_world* world, sirtaki_request request, std::string name,
               ffi::Span<const int64_t> received) {
     if (request.kind == SIRTAKI_ALLREDUCE || request.kind == SIRTAKI_BROADCAST) {
@@ -83,7 +87,7 @@ class Call {
     if (phase_.exchange(Phase::kLeft) == Phase::kDone) resolve();
   }
 
-  /// For the engine alone.
+  /// Only the engine calls it.
   void* allocate(size_t tensor, const int64_t*, size_t, size_t bytes) {
     return outputs_[tensor].bytes == bytes ? outputs_[tensor].data : nullptr;
   }
@@ -105,7 +109,7 @@ class Call {
 
   enum class Phase { kBegun, kDone, kLeft };
 
-  /// A rank whose own result fits finds out too that others' do not.
+  /// Fails also on a rank whose own result fits when those of others do not.
   void check_rows(const sirtaki_operation* operation) {
     size_t count = 0;
     const int64_t* rows = engine_table->received_splits(operation, &count);
@@ -124,12 +128,12 @@ class Call {
     return text;
   }
 
-  /// Ends the future and deletes this.
+  /// Completes the future and deletes this.
   void resolve() {
     if (status_ == SIRTAKI_OK) {
       promise_.SetAvailable();
     } else {
-      promise_.SetError(ffi::Error(code_of(status_), why_));
+      promise_.SetError(ffi::Error(code_of(status_), named(status_, why_)));
     }
     delete this;
   }
@@ -158,7 +162,7 @@ ffi::Future refused(ffi::ErrorCode code, const std::string& why) {
   return future;
 }
 
-/// The name of an operation on a device: those of a process run the same program at once.
+/// The name of an operation on a device: all devices of a process run the same program at once.
 std::string name_on(int32_t device, std::string_view name) {
   return device > 0 ? std::string(name) + "@" + std::to_string(device) : std::string(name);
 }
@@ -217,7 +221,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(sirtaki_collective, sirtaki::jax::collective,
                                   .RemainingArgs()
                                   .RemainingRets());
 
-/// Gives the library the engine's interface; returns what is wrong, "" if nothing is.
+/// Passes the engine's interface to the library; returns what is wrong, "" if nothing is.
 SIRTAKI_EXPORT const char* sirtaki_jax_connect(const sirtaki_table* table) {
   const char* problem = sirtaki::problem_of(*table);
   if (*problem == '\0') sirtaki::jax::engine_table = table;

@@ -8,8 +8,8 @@
 
 namespace sirtaki {
 
-/// In what float32 numbers travel to the other members of a sum; kNone: as they are. Each but that
-/// has a row of SIRTAKI_CODECS in reduce_kernels.h.
+/// The format in which float32 numbers travel to the other members of a sum; kNone: unchanged.
+/// Every other one has a row of SIRTAKI_CODECS in reduce_kernels.h.
 enum class CodecId : uint8_t { kNone = 0, kF16, kBF16, kInt8 };
 
 inline constexpr int kCodecCount = 4;
@@ -19,51 +19,49 @@ constexpr const char* name(CodecId id) {
   return kNames[static_cast<size_t>(id)];
 }
 
-/// Wherever encoded bytes are cut at multiples of this, no block is.
+/// Encoded bytes that are cut at multiples of this are never cut within a block.
 inline constexpr size_t kCodecLine = 64;
 
 /// Sums, minima, maxima and products.
 inline constexpr int kCodecFolds = 4;
 
-/// How float32 numbers are encoded, in blocks: each tensor begins with a new one.
+/// Encodes float32 numbers in blocks: each tensor begins with a new block.
 ///
-/// Functions are those for the processor at hand, with the same bits on all.
+/// The functions are those for this processor and give the same bits on all processors.
 struct Codec {
-  size_t block;        ///< so many numbers
-  size_t block_bytes;  ///< become so many bytes; a line has whole blocks
-  Dtype dtype;         ///< the one whose numbers encoded ones are; kF32: there is none
-  /// As reduce_fn of float32, but the result is encoded.
+  size_t block;        ///< numbers of a block
+  size_t block_bytes;  ///< bytes that a block is encoded in; a line has whole blocks
+  Dtype dtype;         ///< the dtype of encoded numbers; kF32: there is no such dtype
+  /// Like reduce_fn of float32, but encodes the result.
   ReduceFn encoder;
-  /// As reduce_fn of float32, but the sources are encoded, and overlap neither dst nor copy. Null
+  /// Like reduce_fn of float32, but decodes the sources, which overlap neither dst nor copy. Null
   /// where there is no such reduction.
   ReduceFn decode[kCodecFolds];
-  /// As reduce_fn, of whole blocks whose sources and results are encoded.
+  /// Like reduce_fn, of whole blocks whose sources and results are encoded.
   ReduceFn recode[kCodecFolds];
 
-  /// Makes numbers, from the first of a block on, encoded bytes. What lacks to the last block is
-  /// zeros.
+  /// Encodes numbers from the start of a block on. Zeros fill the rest of the last block.
   void encode(void* to, const void* from, size_t count) const {
     encoder(to, nullptr, &from, 1, count, {});
   }
-  /// What so many numbers are encoded in.
+  /// The number of bytes that `count` numbers are encoded in.
   size_t bytes(size_t count) const { return (count + block - 1) / block * block_bytes; }
-  /// What so many encoded bytes, of whole blocks, have room for.
+  /// The number of numbers that `bytes` encoded bytes, of whole blocks, have room for.
   size_t numbers(size_t bytes) const { return bytes / block_bytes * block; }
 };
 
 /// Null for kNone.
 const Codec* find_codec(CodecId id);
 
-/// Whether numbers that travel so can be reduced so.
+/// Whether numbers in this format can be reduced with this operation.
 bool has_reduction(CodecId id, ReduceOp op);
 
-/// Of Codec::decode and Codec::recode; throw Error(kInvalid) for what has_reduction excludes.
+/// Return Codec::decode and Codec::recode; throw Error(kInvalid) for what has_reduction excludes.
 ReduceFn decode_fn(const Codec& codec, ReduceOp op);
 ReduceFn recode_fn(const Codec& codec, ReduceOp op);
 
-/// Adds to numbers what was lost of the ones before them, and keeps what will be lost of the sum:
-/// `residual` becomes what of `numbers` their encoded form does not have. Where that is not finite,
-/// nothing is kept.
+/// Error feedback: adds the rounding errors of the previous numbers to `numbers`, and stores in
+/// `residual` what the encoded form of the sum loses. Errors that are not finite are not kept.
 void feed_back(const Codec& codec, float* numbers, float* residual, size_t count);
 
 }  // namespace sirtaki

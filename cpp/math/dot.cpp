@@ -8,7 +8,7 @@
 namespace sirtaki {
 namespace {
 
-/// Blocks of the sources, one after another; those of 16-bit floats are made float32.
+/// Blocks of the sources, one after another; 16-bit floats are converted to float32.
 class Blocks {
  public:
   static constexpr size_t kCount = 1024;  // blocks of a few sources stay in the innermost cache
@@ -44,7 +44,7 @@ class Blocks {
   std::vector<Floats> widened_;
 };
 
-/// Adds the products of sources i and i + 1 with sources j and j + 1, as far as there are so many.
+/// Adds the products of sources i and i + 1 with sources j and j + 1, as far as these exist.
 void add_tile(const TileKernels& kernels, double* gram, const Blocks& blocks, int n, int i, int j,
               size_t count) {
   const auto beside = [n](int source) { return std::min(source + 1, n - 1); };

@@ -20,7 +20,7 @@ void feed_back(const Codec& codec, float* numbers, float* residual, size_t count
     decode(kept, nullptr, sources, 1, piece, {});
     for (size_t i = 0; i < piece; ++i) {
       const float difference = given[i] - kept[i];
-      lost[i] = difference - difference == 0.0f ? difference : 0.0f;  // where it is finite
+      lost[i] = difference - difference == 0.0f ? difference : 0.0f;  // if it is finite
     }
   }
 }

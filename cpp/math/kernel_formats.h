@@ -1,10 +1,10 @@
-// How numbers lie in memory, and in what the kernels of each instruction set compute them. Compiled
-// once for each, by way of what includes this, with SIRTAKI_VECTOR_BYTES (16, 32 or 64).
+// How numbers lie in memory, and the type in which the kernels of each instruction set compute
+// them. Each including file compiles this once, with SIRTAKI_VECTOR_BYTES (16, 32 or 64).
 //
-// Everything here has internal linkage and no function is taken from the standard library: an
-// inline function compiled for a newer processor must not become the copy that the whole library
-// uses. Every level does the same IEEE operations on each element, so results agree bit for bit;
-// this needs -ffp-contract=off.
+// Everything here has internal linkage and uses no function of the standard library: an inline
+// function compiled for a newer processor must not become the copy that the whole library uses.
+// Every level does the same IEEE operations on each element, so results agree bit for bit; this
+// needs -ffp-contract=off.
 #pragma once
 
 #include <type_traits>
@@ -16,6 +16,7 @@
 #endif
 
 #include "math/half.h"
+#include "math/integers.h"
 #include "math/reduce_levels.h"
 
 #define SIRTAKI_INLINE [[gnu::always_inline]] inline
@@ -30,7 +31,7 @@ struct VectorOf {
   typedef T type __attribute__((vector_size(SIRTAKI_VECTOR_BYTES)));
 };
 
-// The same value anywhere in memory. Not memcpy, which GCC 12 may do in pieces.
+// The same type without alignment. Not memcpy, which GCC 12 may split into several moves.
 template <typename V>
 struct Unaligned {
   typedef V type __attribute__((aligned(1), may_alias));
@@ -49,14 +50,14 @@ SIRTAKI_INLINE void store(Byte* to, V value) {
   *reinterpret_cast<typename Unaligned<V>::type*>(to) = value;
 }
 
-// Not inlined, else GCC 12 knows a bound for `size` and takes the slow `rep movs`.
+// Not inlined, or GCC 12 derives a bound for `size` and uses the slow `rep movs`.
 [[gnu::noinline]] void copy_bytes(Byte* to, const Byte* from, size_t size) {
   __builtin_memcpy(to, from, size);
 }
 
-// ---- numbers that lie in memory as they are computed ----
+// ---- numbers that are computed in the format they have in memory ----
 
-// As many vectors as are kept in registers while the sources are folded.
+// The vectors that stay in registers while the sources are folded.
 template <typename V, int kCount>
 struct Block {
   V part[kCount];
@@ -70,7 +71,7 @@ struct Plain {
   static constexpr size_t kElements = kVectors * sizeof(V) / sizeof(Value);
   using Acc = Block<V, kVectors>;
 
-  // What so many elements take.
+  // The size of `count` numbers.
   static constexpr size_t bytes(size_t count) { return count * sizeof(Value); }
 
   SIRTAKI_INLINE static Acc load_block(const Byte* from) {
@@ -98,7 +99,7 @@ struct Floats : Plain<V, kVectors> {
 using Float32 = Floats<Vec<float>>;
 using Float64 = Floats<Vec<double>>;
 
-// The integer next to `value` toward zero, clamped to the range of its type; 0 for NaN.
+// Rounds `value` toward zero and clamps it to the range of its type; 0 for NaN.
 template <typename T>
 SIRTAKI_INLINE T truncate(double value) {
   constexpr bool kSigned = std::is_signed_v<T>;
@@ -120,7 +121,13 @@ struct Integers : Plain<Vec<T>, 4> {
   [[gnu::noinline]] static void multiply(Acc& acc, double factor) {
     T values[Plain<Vec<T>, 4>::kElements];
     __builtin_memcpy(values, &acc, sizeof values);
-    for (T& value : values) value = truncate<T>(static_cast<double>(value) * factor);
+    for (T& value : values) {
+      if constexpr (sizeof(T) == sizeof(int64_t)) {
+        value = scaled(value, factor);
+      } else {
+        value = truncate<T>(static_cast<double>(value) * factor);
+      }
+    }
     __builtin_memcpy(&acc, values, sizeof values);
   }
 };
@@ -135,7 +142,7 @@ struct Bools : Integers<uint8_t> {
   SIRTAKI_INLINE static void multiply(Acc&, double) {}
 };
 
-// Numbers of two parts, one behind the other.
+// Numbers of two parts, one after the other.
 template <typename Parts>
 struct Complex : Parts {
   static constexpr size_t kElements = Parts::kElements / 2;
@@ -147,7 +154,7 @@ struct Complex : Parts {
 using Bits = Vec<uint32_t>;
 using Convert = HalfBits<Bits, Vec<int32_t>, Vec<float>>;
 
-// A number in the upper half of a lane of 32 bits; the lower half is zero, once written anything.
+// A number in the upper half of a 32-bit lane; a written lane has zeros in its lower half.
 struct HalfLane {
   SIRTAKI_INLINE static Bits read(Bits upper) { return Convert::f16_to_f32(upper >> 16); }
   SIRTAKI_INLINE static Bits write(Bits bits) { return Convert::f32_to_f16(bits) << 16; }
@@ -158,13 +165,13 @@ struct BrainLane {
   SIRTAKI_INLINE static Bits write(Bits bits) { return Convert::f32_to_bf16(bits); }
 };
 
-// The same of what was made of bfloat16 alone.
+// The same for numbers that were computed from bfloat16 alone.
 struct CleanBrainLane : BrainLane {
   SIRTAKI_INLINE static Bits write(Bits bits) { return Convert::round_to_bf16(bits); }
 };
 
-// Two numbers lie in each lane: the low ones are computed in part[2i], the high ones in
-// part[2i + 1], which needs no shuffles.
+// Each lane holds two numbers: part[2i] computes the low ones and part[2i + 1] the high ones, which
+// needs no shuffles.
 template <typename Lane>
 struct Interleaved : Float32 {
   static constexpr size_t bytes(size_t count) { return count * sizeof(uint16_t); }
@@ -187,13 +194,13 @@ struct Interleaved : Float32 {
     }
   }
 
-  // A NaN is made one without payload, as HalfBits::round_to_bf16 wants.
+  // A NaN factor becomes one without payload, as HalfBits::round_to_bf16 requires.
   SIRTAKI_INLINE static void multiply(Acc& acc, double factor) {
     Float32::multiply(acc, factor == factor ? factor : __builtin_nan(""));
   }
 };
 
-// As many as there are float32 in a vector.
+// One for each float32 of a vector.
 typedef uint16_t Shorts __attribute__((vector_size(SIRTAKI_VECTOR_BYTES / 2)));
 
 template <typename Lane>
@@ -208,7 +215,7 @@ struct Converted {
   }
 };
 
-// Numbers in their order, as float32 have it too.
+// Numbers in the same order as their float32 forms.
 template <typename Code>
 struct Halves : Float32 {
   static constexpr size_t bytes(size_t count) { return count * sizeof(uint16_t); }
@@ -255,7 +262,7 @@ struct HalfCode {
     return __builtin_bit_cast(Shorts, _mm256_cvtps_ph(wide, kNearest));
   }
 #else
-  // The forms without a mask make GCC 12 warn of an uninitialised value in its own header.
+  // GCC 12 warns of an uninitialised value in its own header for the forms without a mask.
   SIRTAKI_INLINE static Vec<float> read(Shorts half) {
     const auto narrow = __builtin_bit_cast(__m256i, half);
     return __builtin_bit_cast(Vec<float>, _mm512_maskz_cvtph_ps(0xffff, narrow));

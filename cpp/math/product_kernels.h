@@ -1,4 +1,4 @@
-// Kernels of products, as reduce_kernels.h has those of reductions.
+// Kernels of products, the counterpart of reduce_kernels.h for reductions.
 #pragma once
 
 #include "math/kernel_formats.h"
@@ -6,15 +6,15 @@
 namespace sirtaki {
 namespace {
 
-// As many numbers as there are float64 in a vector, made these.
+// Loads one number for each float64 of a vector and converts them.
 template <typename T>
 SIRTAKI_INLINE Vec<double> load_wide(const Byte* from) {
   typedef T Numbers __attribute__((vector_size(SIRTAKI_VECTOR_BYTES / sizeof(double) * sizeof(T))));
   return __builtin_convertvector(load<Numbers>(from), Vec<double>);
 }
 
-// Sums of the products of two sources with two others. These may be the same two: one product of
-// the four comes twice then.
+// Sums of the products of two sources with two others. Both pairs may be the same; then two of the
+// four products are equal.
 template <typename T, bool kSame>
 struct Tile {
   Vec<double> sums[2][2];
@@ -35,7 +35,7 @@ void multiply_tile(double* products, const void* const* srcs, size_t count) {
   constexpr size_t kStep = sizeof(Vec<T>);
   const Byte* at[4];
   for (int k = 0; k < 4; ++k) at[k] = static_cast<const Byte*>(srcs[k]);
-  // Apart for each half of a vector, so that additions need not wait for each other.
+  // A separate tile for each half of a vector, so that additions need not wait for each other.
   Tile<T, kSame> low = {}, high = {};
   const auto add = [&](size_t from) {
     low.add(at, from);

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "math/integers.h"
 #include "math/reduce_levels.h"
 
 #if defined(__x86_64__)
@@ -23,7 +24,7 @@ size_t column_of(ReduceOp op) {
 
 #if defined(__x86_64__)
 /// The highest level whose instructions the processor has and whose registers the kernel keeps.
-/// __builtin_cpu_supports says no to everything where compiler-rt is Zig's.
+/// With Zig's compiler-rt, __builtin_cpu_supports denies everything.
 Level best_level() {
   constexpr unsigned kYmm = 0x6;
   constexpr unsigned kZmm = 0xe6;
@@ -46,7 +47,7 @@ Level best_level() {
 Level best_level() { return Level::kBaseline; }
 #endif
 
-/// Null where a codec has no such reduction.
+/// Null if a codec has no such reduction.
 ReduceFn find(const ReduceFn (&folds)[kCodecFolds], ReduceOp op) {
   return op == ReduceOp::kAdasum || is_bitwise(op) ? nullptr : folds[column_of(op)];
 }
@@ -59,7 +60,7 @@ ReduceFn require(ReduceFn fn, ReduceOp op) {
 }  // namespace
 
 const Kernels* find_kernels(Level level) {
-  // Asks the processor once, which takes microseconds in a virtual machine.
+  // Asks the processor only once: in a virtual machine that takes microseconds.
   static const Level best = best_level();
   if (level > best) return nullptr;
 #if defined(__x86_64__)
@@ -81,6 +82,7 @@ const Kernels& best_kernels() {
 
 ReduceFn reduce_fn(const Kernels& kernels, Dtype dtype, ReduceOp op) {
   const size_t column = column_of(op);
+  if (op == ReduceOp::kAverage && is_integer(dtype)) return average_fn(dtype);
   if (has_reduction(dtype, op)) return kernels.reduce[static_cast<size_t>(dtype)][column];
   throw Error(ErrorCode::kInvalid, std::string(name(op)) + " has no meaning for " + name(dtype),
               Scope::kAllMembers);

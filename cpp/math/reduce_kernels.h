@@ -10,22 +10,22 @@
 namespace sirtaki {
 namespace {
 
-// ---- numbers that are encoded together, in blocks ----
+// ---- numbers that are encoded in blocks ----
 
 typedef float Four __attribute__((vector_size(16)));
 typedef int32_t FourBits __attribute__((vector_size(16)));
 typedef int8_t FourBytes __attribute__((vector_size(4)));
 
-// What is decoded of a block, or is to be encoded.
+// A block once decoded, or before it is encoded.
 using Float32s = Floats<Four, 15>;
 
-// A float32 and 60 bytes, which make a line: each number is the first times a whole number from
-// -127 to 127, of which the largest has 127. Dettmers, "8-bit approximations for parallelism in
-// deep learning" (2016), scales gradients by the largest, and "8-bit optimizers via block-wise
-// quantization" (2022) each block by its own.
+// A float32 and 60 bytes, which together fill a line: each number is the float32 times an integer
+// from -127 to 127, and the largest has 127. Dettmers, "8-bit approximations for parallelism in
+// deep learning" (2016), scales gradients by the largest one, and "8-bit optimizers via block-wise
+// quantization" (2022) scales each block by its own.
 //
-// Of a block that has a number that is not finite all become NaN. Where the largest is so small
-// that the scale would not be a normal float32, all become 0.
+// If a number of a block is not finite, all become NaN. If the largest is so small that the scale
+// would not be a normal float32, all become 0.
 struct Int8 : Float32s {
   static constexpr size_t kBytes = 64;
   static constexpr float kMost = 127;
@@ -53,7 +53,7 @@ struct Int8 : Float32s {
     store(to, most / kMost);
     const float inverse = kMost / most;
     for (int i = 0; i < kVectors; ++i) {
-      // The sum's last bits are those of the nearest whole number, ties to even.
+      // The sum's last bits hold the nearest integer, ties to even.
       const Four sum = acc.part[i] * inverse + 0x1.8p23f;
       const auto whole = __builtin_convertvector(__builtin_bit_cast(FourBits, sum), FourBytes);
       store(to + sizeof(float) + 4 * i, whole);
@@ -81,7 +81,7 @@ struct Int8 : Float32s {
 
 // ---- folds ----
 
-// In the type that a format wraps around in, or in that of its numbers.
+// Folds in the type in which a format wraps around, or in that of its numbers.
 #define SIRTAKI_FOLD(Name, wraps, result)     \
   struct Name {                               \
     static constexpr bool kWraps = wraps;     \
@@ -186,7 +186,7 @@ SIRTAKI_INLINE void reduce_blocks(const Pass& pass, size_t blocks) {
   }
 }
 
-// The last elements, fewer than a block, go through blocks that are padded with zeros.
+// Zeros pad the last elements, fewer than a block, to whole blocks.
 template <typename Source, typename Op, typename Target>
 [[gnu::noinline]] void reduce_rest(const Pass& pass, size_t begin, size_t count) {
   const size_t from = Source::bytes(begin), to = Target::bytes(begin);
@@ -206,7 +206,7 @@ template <typename Source, typename Op, typename Target>
   if (pass.copy != nullptr) copy_bytes(pass.copy + to, result, Target::bytes(count));
 }
 
-// Source and Target: as what numbers lie in memory; both compute them in the same.
+// Source and Target are memory formats; both compute their numbers in the same type.
 template <typename Source, typename Op, typename Target = Source>
 void reduce(void* dst, void* copy, const void* const* srcs, int n, size_t count, Scale scale) {
   const Pass pass = {

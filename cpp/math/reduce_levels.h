@@ -2,10 +2,10 @@
 
 #include "math/codec.h"
 
-// The reduction kernels at each instruction set; for what chooses among them, and the tests.
+// The reduction kernels at each instruction set, for the code that chooses one and for tests.
 namespace sirtaki {
 
-// Columns of reductions: sums, and then from minima on the order of ReduceOp.
+// Columns of reductions: sums, then minima and the rest in the order of ReduceOp.
 inline constexpr int kFoldCount = 7;
 
 /// The products of srcs[0] and srcs[1] with srcs[2] and srcs[3]: sums over elements of
@@ -19,7 +19,7 @@ struct TileKernels {
 };
 
 struct Kernels {
-  ReduceFn reduce[kReducibleCount][kFoldCount];  ///< null where a dtype has no such operation
+  ReduceFn reduce[kReducibleCount][kFoldCount];  ///< null if a dtype has no such operation
   TileKernels products[2];                       ///< of float32 and float64
   Codec codecs[kCodecCount - 1];
 };
@@ -36,10 +36,10 @@ enum class Level { kBaseline = 0, kV3 = 1, kV4 = 2 };
 // Null: this processor, its operating system or this build cannot run that level.
 const Kernels* find_kernels(Level level);
 
-// Those of the highest level that it can run.
+// The kernels of the highest level that the processor can run.
 const Kernels& best_kernels();
 
-// As those without the kernels, which take the best.
+// Like the overloads without kernels, which use the best ones.
 ReduceFn reduce_fn(const Kernels& kernels, Dtype dtype, ReduceOp op);
 const Codec* find_codec(const Kernels& kernels, CodecId id);
 void add_gram(const Kernels& kernels, double* gram, Dtype dtype, const void* const* srcs, int n,

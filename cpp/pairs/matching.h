@@ -15,7 +15,7 @@
 
 namespace sirtaki {
 
-/// A message that came before somebody wanted it.
+/// A message that arrived before a receive wanted it.
 struct Arrived {
   int source;
   int32_t communicator;
@@ -26,14 +26,14 @@ struct Arrived {
   uint64_t key = 0;
   bool shown = false;  ///< in the sender's shared heap
   uint64_t address = 0;
-  uint64_t number = 0;  ///< of the messages from there
+  uint64_t number = 0;  ///< of the messages from that rank
 };
 
-/// The receives that wait for a message and the messages that wait for a receive. Whichever comes
-/// takes the first that fits, so messages of one pair, communicator and tag overtake nobody.
+/// The receives that wait for a message and the messages that wait for a receive. Each newcomer
+/// takes the first match, so messages of one pair, communicator and tag never overtake each other.
 class Matching {
  public:
-  /// A message that fits the receive, no longer kept here; null: none has come.
+  /// Removes and returns a message that fits the receive; null: none has arrived.
   std::unique_ptr<Arrived> take_arrived(const Transfer& receive) {
     return arrived_.take({receive.communicator, receive.tag}, [&](const Arrived& message) {
       return receive.peer == kAnySource || receive.peer == message.source;
@@ -41,7 +41,7 @@ class Matching {
   }
   void post(std::unique_ptr<Transfer> receive) { posted_.put(std::move(receive)); }
 
-  /// A receive that fits such a message, no longer kept here; null: nobody waits for it.
+  /// Removes and returns a receive that fits such a message; null: none waits for it.
   std::unique_ptr<Transfer> take_posted(int source, int32_t communicator, int64_t tag) {
     return posted_.take({communicator, tag}, [&](const Transfer& receive) {
       return receive.peer == kAnySource || receive.peer == source;
@@ -49,19 +49,19 @@ class Matching {
   }
   void keep(std::unique_ptr<Arrived> message) { arrived_.put(std::move(message)); }
 
-  /// A receive that waits and that `fits`; null: none. Looks at all of them.
+  /// A waiting receive that `fits`; null: there is none. Checks all of them.
   template <class Fits>
   const Transfer* find(Fits fits) const {
     return posted_.find(fits);
   }
-  /// The receive of this owner, no longer kept here; null: it does not wait here.
+  /// Removes and returns the receive of this owner; null: it does not wait here.
   std::unique_ptr<Transfer> take_posted(const std::shared_ptr<void>& owner) {
     const auto fits = [&](const Transfer& receive) { return receive.owner == owner; };
     const Transfer* const found = find(fits);
     return found == nullptr ? nullptr : posted_.take({found->communicator, found->tag}, fits);
   }
 
-  /// What is kept, of one communicator or all, in no particular order.
+  /// Removes and returns what is kept, of one communicator or all, in no particular order.
   std::vector<std::unique_ptr<Transfer>> drop_posted(std::optional<int32_t> communicator = {}) {
     return posted_.drop(communicator);
   }
@@ -82,7 +82,7 @@ class Matching {
     }
   };
 
-  /// What is kept, by label; of one label the first comes first.
+  /// Kept items by label; those of one label in their order.
   template <class Kept>
   class Shelf {
    public:
@@ -135,7 +135,7 @@ class Matching {
     using Lists = std::unordered_map<Label, std::deque<std::unique_ptr<Kept>>, Hash>;
 
     Lists lists_;
-    typename Lists::node_type spare_;  ///< an empty list, so that few messages allocate one
+    typename Lists::node_type spare_;  ///< an empty list, which often saves an allocation
   };
 
   Shelf<Transfer> posted_;

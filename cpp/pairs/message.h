@@ -9,51 +9,50 @@
 
 namespace sirtaki {
 
-/// In place of the rank that a message comes from.
+/// Stands for the rank that a message comes from.
 inline constexpr int kAnySource = -1;
 
-/// What a receive has got.
+/// A received message.
 struct Message {
   int32_t source = kAnySource;
   int64_t tag = 0;
   uint64_t bytes = 0;
-  uint64_t number = 0;  ///< of those from its source to here, counted from 1; 0: of oneself
+  uint64_t number = 0;  ///< of those from its source to this rank, from 1 on; 0: from this rank
 };
 
-/// Memory for a message whose size is known now; null: there is none.
+/// Returns memory for a message, once its size is known; null: there is none.
 using Room = std::function<std::byte*(size_t bytes)>;
 
-/// A send or a receive that somebody has asked for, or that the receive of the same owner is to be
-/// taken back.
+/// A request to send, to receive, or to withdraw the receive of the same owner.
 struct Transfer {
   bool sends = false;
   int peer = kAnySource;     ///< rank of the world
-  int32_t communicator = 0;  ///< of who asks for it, the number of a process set
+  int32_t communicator = 0;  ///< of the caller; the number of a process set
   int64_t tag = 0;
   std::byte* data = nullptr;
   size_t bytes = 0;               ///< of the message; of a receive: at most
-  Room room{};                    ///< where a receive has it, it gives the memory
-  std::shared_ptr<void> owner{};  ///< whom it concerns, for the events
+  Room room{};                    ///< if a receive has one, it provides the memory
+  std::shared_ptr<void> owner{};  ///< whom the events are for
   bool withdraws = false;
-  uint64_t* number = nullptr;  ///< where a send notes its own among those to there
+  uint64_t* number = nullptr;  ///< where a send stores its number among those to the peer
 };
 
-/// Process sets that have the same number, one after the other, are different communicators: above
-/// the set's number stands how many sets had it before.
+/// Process sets that have the same number, one after the other, are different communicators: the
+/// bits above the set's number hold how many sets had it before.
 inline constexpr int32_t kSets = 1 << 10;
 inline int32_t set_of(int32_t communicator) { return communicator & (kSets - 1); }
 
-/// Those of the process sets that exist; the same on all ranks once these have removed the same.
+/// The communicators of the existing process sets; equal on all ranks that removed the same sets.
 class Communicators {
  public:
   int32_t of(int32_t set) const { return static_cast<int32_t>(removed(set) * kSets) | set; }
-  /// From here on the number is another set's; gives what it was.
+  /// From now on another set has the number; returns the set's communicator.
   int32_t remove(int32_t set) {
     const int32_t before = of(set);
     ++removed_[set];
     return before;
   }
-  /// Its process set was removed here.
+  /// Whether its process set was removed on this rank.
   bool is_over(int32_t communicator) const {
     const uint32_t before = static_cast<uint32_t>(communicator) / kSets;
     const uint32_t ahead = before - removed(set_of(communicator));
@@ -70,7 +69,7 @@ class Communicators {
   std::unordered_map<int32_t, uint32_t> removed_;  ///< by number: how many sets
 };
 
-/// What people see of it: `receive from rank 1 with tag 5`.
+/// The description for users: `receive from rank 1 with tag 5`.
 inline std::string describe(bool sends, int peer, int64_t tag, int32_t communicator) {
   std::string text = sends ? "send to " : "receive from ";
   text += peer == kAnySource ? "any rank" : "rank " + std::to_string(peer);
@@ -83,25 +82,25 @@ inline std::string describe(const Transfer& transfer) {
   return describe(transfer.sends, transfer.peer, transfer.tag, transfer.communicator);
 }
 
-/// What ranks say to each other about messages.
+/// The kinds of frames that ranks send each other about messages.
 enum class Note : uint32_t {
   kEager,   ///< a message, which follows
   kOffer,   ///< a message that the sender keeps until it is asked for
-  kShow,    ///< the same of one that lies in the sender's shared heap
-  kPulled,  ///< the receiver has, or does not want, what was offered
-  kAsk,     ///< the receiver wants what was offered
+  kShow,    ///< the same for one in the sender's shared heap
+  kPulled,  ///< the receiver has copied, or does not want, what was offered
+  kAsk,     ///< the receiver asks for the offered message in parts
   kPart,    ///< the next part of it, which follows
-  kCredit,  ///< so many bytes of eager messages are kept no longer
+  kCredit,  ///< this many bytes of eager messages are no longer kept
   kBye,     ///< nothing more will come
 };
 
-/// What goes before every message and part.
+/// Precedes every message and part.
 struct Header {
   Note note;
   int32_t communicator;
   int64_t tag;
   uint64_t bytes;    ///< of the message, or of the part
-  uint64_t key;      ///< the sender's number of what it offered
+  uint64_t key;      ///< the sender's number for what it offered
   uint64_t address;  ///< of what is offered, in the sender's process, or shown, in its heap
 };
 

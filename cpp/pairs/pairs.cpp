@@ -7,18 +7,16 @@
 namespace sirtaki {
 
 Pairs::Pairs(Endpoint& endpoint, const HostMap& hosts, const MakeNetwork& make_network,
-             bool single_copy, Events events)
-    : endpoint_(endpoint),
-      events_(std::move(events)),
-      wires_(*this, endpoint, hosts, make_network, events_.invite) {
+             bool single_copy, Listener& listener)
+    : endpoint_(endpoint), listener_(listener), wires_(*this, endpoint, hosts, make_network) {
   if (single_copy) single_copy_.emplace(endpoint.region, endpoint.place);
 }
 
-// ---- What the callers want ----
+// ---- Requests of callers ----
 
 void Pairs::add(Transfer transfer) {
   if (!has_posted()) return start(transfer);
-  post(std::move(transfer));  // what was posted before it comes first
+  post(std::move(transfer));  // after everything that was posted before it
   take_posted();
 }
 
@@ -44,7 +42,7 @@ bool Pairs::take_posted() {
   return moved;
 }
 
-/// Takes what it keeps of the transfer.
+/// Moves from the transfer what it keeps.
 void Pairs::start(Transfer& transfer) {
   if (transfer.withdraws) {
     const auto receive = matching_.take_posted(transfer.owner);  // null: its message has come
@@ -80,8 +78,8 @@ void Pairs::start_send(Transfer& send) {
   wires_.write(peer, {header});
 }
 
-/// A message to oneself that nobody waits for is copied, whatever its size: no thread could wait
-/// for its receiver.
+/// A message to this rank itself that no receive waits for is copied, whatever its size: no thread
+/// could wait for its receiver.
 void Pairs::send_to_self(const Transfer& send) {
   const auto receive = matching_.take_posted(send.peer, send.communicator, send.tag);
   if (receive != nullptr) {
@@ -97,7 +95,7 @@ void Pairs::send_to_self(const Transfer& send) {
 }
 
 void Pairs::start_receive(Transfer& receive) {
-  if (ended_ && !lost_) wires_.look();  // what has come can still be received
+  if (ended_ && !lost_) wires_.look();  // messages that have arrived can still be received
   std::unique_ptr<Arrived> message = matching_.take_arrived(receive);
   if (ended_ && (message == nullptr || message->offered)) return finish(receive, {}, ended_);
   if (message == nullptr) {
@@ -114,9 +112,9 @@ void Pairs::start_receive(Transfer& receive) {
 void Pairs::finish(const Transfer& transfer, const Message& message,
                    const std::optional<Error>& error) {
   --open_;
-  if (!error) return events_.done(transfer.owner, message, error);
-  events_.done(transfer.owner, message,
-               Error(error->code, describe(transfer) + ": " + error->what()));
+  if (!error) return listener_.end(transfer.owner, message, error);
+  listener_.end(transfer.owner, message,
+                Error(error->code, describe(transfer) + ": " + error->what()));
 }
 
 // ---- Making progress ----
@@ -134,7 +132,7 @@ bool Pairs::is_ready() { return has_posted() || !pulls_.empty() || wires_.is_rea
 // ---- The end ----
 
 void Pairs::forget(int32_t set) {
-  take_posted();  // what was asked for before is of the set that goes
+  take_posted();  // earlier requests belong to the set that is removed
   const int32_t communicator = communicators_.remove(set);
   const Error error = invalid("the process set was removed");
   for (const auto& receive : matching_.drop_posted(communicator)) finish(*receive, {}, error);
@@ -165,11 +163,11 @@ void Pairs::drop(const Error& error) {
 void Pairs::fail_all(const Error& error) {
   ended_ = error;
   wires_.end();
-  // Before anybody is told that the memory is theirs again.
+  // Before any caller is told that it may reuse its memory.
   endpoint_.region->pair_block(endpoint_.place).closed.store(1);
   find_open([&](const Transfer& transfer) {
     finish(transfer, {}, ended_);
-    return false;  // all of them
+    return false;  // drops all of them
   });
   matching_.drop_posted();
   pulls_.clear();
@@ -180,7 +178,7 @@ void Pairs::fail_all(const Error& error) {
       finish({true, rank, header.communicator, header.tag, nullptr, 0, {}, frame.owner}, {},
              ended_);
     }
-    peer->wire.skip_body(peer->arriving == nullptr);  // its memory is no longer ours
+    peer->wire.skip_body(peer->arriving == nullptr);  // its memory belongs to the caller again
     peer->part = nullptr;
     peer->expected.clear();
     peer->receiving.reset();
@@ -195,7 +193,7 @@ const Transfer* Pairs::pending_of(const void* owner) const {
   });
 }
 
-/// The first transfer that is not over and that `fits`, of those that do not go out at once.
+/// The first unfinished transfer that `fits`, of those that do not go out at once.
 template <class Fits>
 const Transfer* Pairs::find_open(Fits fits) const {
   if (const Transfer* receive = matching_.find(fits)) return receive;

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,77 +21,79 @@ namespace sirtaki {
 ///
 /// Small messages go at once and wait at the receiver until they are wanted. Large ones are
 /// offered, and move when they are wanted: on one host by a single copy out of the sender's memory
-/// where that is shared or the kernel allows it, else in parts over the same stream as everything
-/// else. Streams are always read, so no order of sends and receives that is legal can block two
-/// ranks for ever.
+/// if that is shared or the kernel allows it, else in parts over the stream that everything uses.
+/// Streams are always read, so no legal order of sends and receives can block two ranks for ever.
 ///
-/// Only the driver calls it, except where it says otherwise.
+/// Only the driver calls it, except where noted.
 class Pairs {
  public:
-  struct Events {
-    /// A transfer is over; of a receive the message, or what it failed with.
-    std::function<void(const std::shared_ptr<void>& owner, const Message& message,
-                       const std::optional<Error>& error)>
-        done;
-    /// A rank of another host is to call `meet` with this rank.
-    std::function<void(int rank)> invite;
+  class Listener {
+   public:
+    /// A transfer has ended, with the message of a receive or with an error.
+    virtual void end(const std::shared_ptr<void>& owner, const Message& message,
+                     const std::optional<Error>& error) = 0;
+    /// Asks a rank of another host to call `meet` with this rank.
+    virtual void invite(int rank) = 0;
+
+   protected:
+    ~Listener() = default;
   };
 
-  /// `single_copy`: whether to read the memory of other processes at all.
+  /// `single_copy`: whether to read the memory of other processes.
   Pairs(Endpoint& endpoint, const HostMap& hosts, const MakeNetwork& make_network, bool single_copy,
-        Events events);
+        Listener& listener);
   Pairs(const Pairs&) = delete;
   Pairs& operator=(const Pairs&) = delete;
 
-  /// Begins a transfer, behind what was posted. Its ranks, tag and sizes must be right.
+  /// Begins a transfer, after those that were posted. Its ranks, tag and sizes must be valid.
   void add(Transfer transfer);
-  /// The same from any thread: the driver, once it is rung, begins it.
+  /// The same from any thread: the driver, which the caller must ring, begins it.
   void post(Transfer transfer);
-  /// Something was posted; from any thread.
+  /// Whether transfers were posted; from any thread.
   bool has_posted() const { return has_posted_.load(); }
 
-  /// Does what can be done without waiting; false if that was nothing. Throws what ends the world.
+  /// Does what needs no waiting; false if that was nothing. Throws errors that end the world.
   bool advance();
-  /// Whether `advance` would get something further.
+  /// Whether `advance` would make progress.
   bool is_ready();
-  /// Somebody waits for a message, or for one to be taken; or a peer waits for what was not sent.
+  /// Whether a transfer, here or at a peer, waits for a message, its receiver or unsent bytes.
   bool pending() const { return open_ > 0 || wires_.has_unsent(); }
-  /// Bytes are under way that only a driver moves.
+  /// Whether bytes are in flight that only a driver moves.
   bool busy() const { return !pulls_.empty() || wires_.busy(); }
   void check_patience() { wires_.check_patience(); }
-  /// A transfer that waits for a peer which did not stir for so long; none: there is none. Asked
-  /// now and then. A rank of this host stirs as long as its process runs, whatever that does; with
-  /// one of another host something must be under way, of which a byte must have moved.
+  /// A transfer whose peer has made no progress for this long, if any. Call it from time to time. A
+  /// rank of this host makes progress while its process runs, whatever that does; with one of
+  /// another host, a message must be in progress, and a byte of it must have moved.
   struct Stuck {
     std::string transfer;
     Awaited awaited;
   };
   std::optional<Stuck> find_stuck(int64_t now_ns, int64_t limit_ns);
-  /// Adds what is waited for.
+  /// Adds the events that transfers wait for.
   void prepare(Sleep& sleep) {
     if (pending()) wires_.prepare(sleep);
   }
-  /// A peer has said something; from any thread.
+  /// Whether a peer has sent something; from any thread.
   bool has_news() const { return wires_.has_news(); }
 
   /// The rank of another host wants to connect.
   void meet(int rank) { wires_.meet(rank); }
 
-  /// Forgets what concerns a process set: its number will be another one's. Every rank does, so
-  /// what was sent in it and comes later is known for what it is.
+  /// Forgets a process set, whose number another one will get. Every rank does, so that messages of
+  /// the old set that arrive later are recognised.
   void forget(int32_t set);
-  /// The world is over in good order: everything that waits fails, and later sends too. Messages
-  /// that have come can still be received.
+  /// The world has ended in good order: everything that waits fails, and later sends do, too.
+  /// Messages that have arrived can still be received.
   void end(const Error& error);
-  /// The world is lost: the same at once, and nothing can be received.
+  /// The world is lost: everything fails at once, and nothing can be received.
   void drop(const Error& error);
-  /// Gives up connecting; the last thing.
+  /// Stops connecting; the last call.
   void stop() {
     lost_ = true;
     wires_.stop();
   }
 
-  /// A transfer of this owner (null: of any) that is not over; null: there is none.
+  /// An unfinished transfer of this owner (null: of any); null: there is none.
   const Transfer* pending_of(const void* owner) const;
   /// Messages that nobody received.
   std::vector<std::unique_ptr<Arrived>> leftovers() { return matching_.drop_arrived(); }
@@ -100,7 +101,7 @@ class Pairs {
  private:
   friend class Wires;
 
-  // pairs.cpp: what the callers want
+  // pairs.cpp: requests of callers
   void start(Transfer& transfer);
   void start_send(Transfer& send);
   void send_to_self(const Transfer& send);
@@ -112,7 +113,7 @@ class Pairs {
   template <class Fits>
   const Transfer* find_open(Fits fits) const;
 
-  // pairs_receive.cpp: what the peers say
+  // pairs_receive.cpp: frames of peers
   bool has_room(Transfer& receive, int source, uint64_t bytes);
   void deliver(Transfer& receive, const Message& message, const std::byte* from);
   std::span<std::byte> begin(Peer& peer, const Header& header);
@@ -123,7 +124,7 @@ class Pairs {
   void end_part(Peer& peer, const Header& header);
   void give_back(int rank, uint64_t bytes);
 
-  // pairs_offers.cpp: what is offered
+  // pairs_offers.cpp: offers
   void take_offer(Peer& peer, const Header& header);
   void take_answer(Peer& peer, const Header& header);
   void feed(Peer& peer);
@@ -134,21 +135,21 @@ class Pairs {
   bool pull(Incoming& incoming);
 
   Endpoint& endpoint_;
-  const Events events_;
+  Listener& listener_;
   Wires wires_;
   std::optional<SingleCopy> single_copy_;
   Communicators communicators_;
   Matching matching_;
   std::vector<std::unique_ptr<Incoming>> pulls_;
   uint64_t next_key_ = 1;
-  int64_t open_ = 0;  ///< transfers that are not over
+  int64_t open_ = 0;  ///< unfinished transfers
   std::optional<Error> ended_;
   bool lost_ = false;
 
   std::mutex posted_mutex_;
   std::vector<Transfer> posted_;
   std::atomic<bool> has_posted_{false};
-  std::deque<Transfer> taken_;  ///< was posted, begins next; if one throws, `drop` fails the rest
+  std::deque<Transfer> taken_;  ///< posted and about to begin; if one throws, `drop` fails the rest
 };
 
 }  // namespace sirtaki

@@ -1,13 +1,14 @@
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
 #include "pairs/pairs.h"
 
-// Messages that are offered, and come when they are wanted.
+// Messages that are offered, and move when they are wanted.
 namespace sirtaki {
 
-// ---- Offers of others ----
+// ---- Offers of peers ----
 
 void Pairs::take_offer(Peer& peer, const Header& header) {
   constexpr uint64_t kMostBytes = uint64_t{1} << 48;
@@ -17,7 +18,7 @@ void Pairs::take_offer(Peer& peer, const Header& header) {
   const bool heaps = peer.is_here() && endpoint_.heaps != nullptr;
   const uint64_t room = heaps ? endpoint_.heaps->bytes(peer.place) : 0;
   if (shown && (header.bytes > room || header.address > room - header.bytes)) {
-    throw Lie("a message outside its shared heap");
+    throw Lie("a message outside its shared arrays");
   }
   ++peer.came;
   if (ended_) return;
@@ -37,7 +38,7 @@ void Pairs::take_offer(Peer& peer, const Header& header) {
   fetch(std::move(receive), std::move(offer));
 }
 
-/// Gets what was offered.
+/// Starts to receive what was offered.
 void Pairs::fetch(std::unique_ptr<Transfer> receive, Arrived offer) {
   Peer& peer = wires_.peer_of(offer.source);
   const bool wanted = has_room(*receive, offer.source, offer.bytes);
@@ -68,17 +69,17 @@ bool Pairs::advance_pulls() {
     }
     std::unique_ptr<Incoming> gone = std::move(pulls_[i]);
     pulls_.erase(pulls_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (!done) ask(std::move(gone));  // it cannot be read
+    if (!done) ask(std::move(gone));  // its memory cannot be read
   }
   return moved;
 }
 
-/// Copies a step of a message out of the sender's memory; true when it is all there. Of a message
-/// that cannot be copied nothing is got.
+/// Copies a step of a message out of the sender's memory; true when it is complete. Leaves `got` at
+/// 0 if the message cannot be copied.
 bool Pairs::pull(Incoming& incoming) {
   const Arrived& offer = incoming.offer;
   Peer& peer = wires_.peer_of(offer.source);
-  constexpr uint64_t kStep = 4 << 20;  // each has its price
+  constexpr uint64_t kStep = 4 << 20;  // each step has a fixed cost
   const size_t wanted = std::min(kStep, offer.bytes - incoming.got);
   const uint64_t at = offer.address + incoming.got;
   std::byte* const to = incoming.receive->data + incoming.got;
@@ -91,7 +92,9 @@ bool Pairs::pull(Incoming& incoming) {
   }
   incoming.got = got == 0 ? 0 : incoming.got + got;
   if (incoming.got < offer.bytes) return false;
-  // Who leaves says so before its memory is used for something else.
+  // A rank that leaves announces it before its memory is reused, so the whole message must have
+  // been read before this check.
+  std::atomic_thread_fence(std::memory_order_acquire);
   if (endpoint_.region->pair_block(peer.place).closed.load(std::memory_order_acquire) != 0) {
     incoming.got = 0;
     return false;
@@ -102,7 +105,7 @@ bool Pairs::pull(Incoming& incoming) {
   return true;
 }
 
-// ---- Offers to others ----
+// ---- Offers to peers ----
 
 void Pairs::take_answer(Peer& peer, const Header& header) {
   if (ended_) return;
@@ -114,7 +117,7 @@ void Pairs::take_answer(Peer& peer, const Header& header) {
   wires_.note_room(peer);
 }
 
-/// Goes on with messages that were asked for, a part of each in turn.
+/// Continues with messages that were asked for, a part of each in turn.
 void Pairs::feed(Peer& peer) {
   while (peer.wire.idle() && !peer.asked.empty()) {
     Asked& asked = peer.asked.front();
@@ -133,10 +136,10 @@ void Pairs::feed(Peer& peer) {
   wires_.note_streaming();
 }
 
-/// All of a message is on its way.
+/// The last byte of a message has been sent off.
 void Pairs::sent(const std::shared_ptr<void>& owner) {
   --open_;
-  events_.done(owner, {}, std::nullopt);
+  listener_.end(owner, {}, std::nullopt);
 }
 
 }  // namespace sirtaki

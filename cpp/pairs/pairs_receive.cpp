@@ -4,10 +4,10 @@
 
 #include "pairs/pairs.h"
 
-// What the peers say.
+// Handles the frames of peers.
 namespace sirtaki {
 
-/// False if the receive has failed: there is no room for such a message, which is dropped.
+/// False if the receive has failed: it has no room for the message, which is dropped.
 bool Pairs::has_room(Transfer& receive, int source, uint64_t bytes) {
   if (!receive.room && bytes <= receive.bytes) return true;
   const Message got{source, receive.tag, bytes};
@@ -37,7 +37,7 @@ void Pairs::deliver(Transfer& receive, const Message& message, const std::byte* 
   finish(receive, message);
 }
 
-/// Says where the body goes.
+/// Returns the memory for the body.
 std::span<std::byte> Pairs::begin(Peer& peer, const Header& header) {
   if (header.note == Note::kEager) return begin_eager(peer, header);
   if (header.note == Note::kPart) return begin_part(peer, header);
@@ -80,7 +80,7 @@ std::span<std::byte> Pairs::begin_part(Peer& peer, const Header& header) {
   return {incoming.receive->data + incoming.got, header.bytes};
 }
 
-/// The body is there.
+/// The body is complete.
 void Pairs::end(Peer& peer, const Header& header) {
   switch (header.note) {
     case Note::kEager:
@@ -105,7 +105,7 @@ void Pairs::end(Peer& peer, const Header& header) {
 
 void Pairs::end_eager(Peer& peer, const Header& header) {
   if (peer.arriving != nullptr) {
-    // It may have come to be wanted meanwhile.
+    // A receive may have been posted meanwhile.
     std::unique_ptr<Arrived> message = std::move(peer.arriving);
     const auto receive = matching_.take_posted(peer.rank, header.communicator, header.tag);
     if (receive == nullptr && !communicators_.is_over(header.communicator)) {
@@ -136,7 +136,7 @@ void Pairs::end_part(Peer& peer, const Header& header) {
   wires_.note_streaming();
 }
 
-/// An eager message of the rank is kept no longer; of its own none goes through a wire.
+/// Counts an eager message of the rank as no longer kept; a rank's messages to itself use no wire.
 void Pairs::give_back(int rank, uint64_t bytes) {
   constexpr uint64_t kLump = kCredit / 8;
   if (rank == endpoint_.rank) return;

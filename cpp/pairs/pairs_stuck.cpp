@@ -3,11 +3,11 @@
 
 #include "pairs/pairs.h"
 
-// Transfers that wait for a rank that is stopped.
+// Finds transfers that wait for a rank that has stopped.
 namespace sirtaki {
 namespace {
 
-/// What waits for the peer, and for what; none: nothing does.
+/// What waits for the peer, and for what; none: nothing waits.
 std::optional<Pairs::Stuck> waits_for(const Peer& peer, const Matching& matching) {
   using Stuck = Pairs::Stuck;
   const Awaited sends{Phase::kSend, peer.rank};
@@ -32,7 +32,7 @@ std::optional<Pairs::Stuck> Pairs::find_stuck(int64_t now_ns, int64_t limit_ns) 
   matching_.find([this](const Transfer& receive) {
     const bool any = receive.peer == kAnySource || receive.peer == endpoint_.rank;
     if (!any && wires_.is_here(receive.peer)) wires_.peer_of(receive.peer);  // which may be silent
-    return false;                                                            // all of them
+    return false;                                                            // visits all of them
   });
   for (const auto& [rank, peer] : wires_.peers()) {
     std::optional<Stuck> waiting = waits_for(*peer, matching_);
@@ -45,7 +45,7 @@ std::optional<Pairs::Stuck> Pairs::find_stuck(int64_t now_ns, int64_t limit_ns) 
       peer->stuck_ns = 0;
       continue;
     }
-    // Who was stopped itself, perhaps with all its peers, has not waited for them meanwhile.
+    // A rank that was stopped itself, perhaps with all its peers, did not wait for them meanwhile.
     peer->stuck_ns += std::min(now_ns - looked_ns, limit_ns / 4);
     if (peer->stuck_ns >= limit_ns) return waiting;
   }

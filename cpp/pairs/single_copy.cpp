@@ -18,14 +18,14 @@ SingleCopy::SingleCopy(std::shared_ptr<Region> region, int place)
       cookie_(std::make_unique<Cookie>()),
       known_(static_cast<size_t>(region_->ranks())) {
   PairBlock& own = region_->pair_block(place);
-  // Without a random cookie nobody is to read here. glibc has had the function since 2.25 only.
+  // Without a random cookie no peer may read here. glibc has this function only since 2.25.
   if (syscall(SYS_getrandom, cookie_->data(), sizeof(Cookie), 0) != sizeof(Cookie)) return;
   own.cookie = *cookie_;
   own.cookie_address = reinterpret_cast<uint64_t>(cookie_.get());
   own.process = getpid();
 }
 
-/// Nothing of another process must get into a caller's memory: the cookie is read alone first.
+/// Checks the cookie alone first: no bytes of another process may reach a caller's memory.
 bool SingleCopy::knows(int place) {
   if (known_[static_cast<size_t>(place)]) return true;
   const PairBlock& block = region_->pair_block(place);
@@ -42,7 +42,7 @@ bool SingleCopy::knows(int place) {
 size_t SingleCopy::copy(int place, uint64_t address, std::byte* to, size_t bytes) {
   if (!knows(place)) return 0;
   const PairBlock& block = region_->pair_block(place);
-  // The number may have become another process's meanwhile.
+  // Another process may have taken the process ID meanwhile.
   Cookie seen{};
   const iovec into[2] = {{seen.data(), sizeof seen}, {to, bytes}};
   const iovec from[2] = {remote(block.cookie_address, sizeof seen), remote(address, bytes)};

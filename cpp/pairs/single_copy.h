@@ -10,14 +10,14 @@
 
 namespace sirtaki {
 
-/// Reads the memory of the processes of a host where the kernel allows it.
+/// Reads the memory of other processes of a host if the kernel allows it.
 class SingleCopy {
  public:
-  /// Lets the others read this rank's memory, which they may anyway: tells them how.
+  /// Publishes how the others can read this rank's memory, which they are allowed to do anyway.
   SingleCopy(std::shared_ptr<Region> region, int place);
 
-  /// Copies the beginning of what the rank at `place` has at `address`; how much that was, 0 if the
-  /// kernel refuses or the peer's process is not known to be the one that it says.
+  /// Copies the first bytes at `address` of the rank at `place`; returns how many, 0 if the kernel
+  /// refuses or the peer's process is not certain to be the one it claims to be.
   size_t copy(int place, uint64_t address, std::byte* to, size_t bytes);
 
  private:
@@ -27,7 +27,7 @@ class SingleCopy {
 
   std::shared_ptr<Region> region_;
   std::unique_ptr<Cookie> cookie_;
-  std::vector<bool> known_;  ///< by place: its number has been tried and is right
+  std::vector<bool> known_;  ///< by place: its process ID has been tried and is right
 };
 
 }  // namespace sirtaki

@@ -12,11 +12,11 @@ RingStream::RingStream(const Region& region, const Doorbell& doorbell, int place
       peer_(peer),
       flags_(region.pair_flags(peer)[place / 64]),
       bit_(uint64_t{1} << (place % 64)),
-      in_(region.pair_ring(peer, place, PairRing::End::kReads)),
-      out_(region.pair_ring(place, peer, PairRing::End::kWrites)) {}
+      in_(region.pair_ring(peer, place, RingEnd::kReads)),
+      out_(region.pair_ring(place, peer, RingEnd::kWrites)) {}
 
 size_t RingStream::write(std::span<const std::byte> first, std::span<const std::byte> second) {
-  const size_t slice = out_.bytes() / kSlices;  // the peer reads one while the next is written
+  const size_t slice = out_.bytes() / kSlices;  // the peer reads one during the next write
   const size_t wanted = first.size() + second.size();
   size_t written = out_.put(first.data(), first.size());
   while (written >= first.size() && written < wanted) {

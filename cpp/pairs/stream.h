@@ -17,19 +17,19 @@ class Stream {
  public:
   virtual ~Stream() = default;
 
-  /// Takes as much of the first and then of the second piece as it can. What it did not take is
-  /// what it must be given next.
+  /// Takes as much of the first and then of the second piece as it can. The next call must pass the
+  /// rest.
   virtual size_t write(std::span<const std::byte> first, std::span<const std::byte> second) = 0;
-  /// Gives at most so many bytes; null: throws them away. Where it gives fewer, the rest is what it
-  /// must be asked for next.
+  /// Reads at most `bytes` bytes; null: discards them. If it reads fewer, the next call must ask
+  /// for the rest.
   virtual size_t read(std::byte* to, size_t bytes) = 0;
-  /// What was read will not be looked at again.
+  /// The bytes that were read will not be accessed again.
   virtual void release() = 0;
-  /// Memory that was only written or read in part is used no longer.
+  /// Memory that was only partly written or read is no longer used.
   virtual void abandon() = 0;
 };
 
-/// A stream has ended, or broke.
+/// A stream has ended or broken.
 struct Broken : Error {
   explicit Broken(std::string why) : Error(ErrorCode::kPeerLost, std::move(why)) {}
 };
@@ -55,8 +55,8 @@ class RingStream final : public Stream {
   const int peer_;
   std::atomic<uint64_t>& flags_;  ///< of the peer
   const uint64_t bit_;            ///< this rank's
-  PairRing in_;
-  PairRing out_;
+  ByteRing in_;
+  ByteRing out_;
 };
 
 /// Over a channel to another host.
@@ -75,8 +75,8 @@ class ChannelStream final : public Stream {
   void require_whole() const;
 
   Channel& channel_;
-  uint64_t written_ = 0;  ///< bytes that the caller knows to have left
-  uint64_t read_ = 0;     ///< the same of those that came
+  uint64_t written_ = 0;  ///< bytes that the caller knows have left
+  uint64_t read_ = 0;     ///< bytes that the caller knows have arrived
   std::vector<std::byte> thrown_away_;
 };
 

@@ -15,17 +15,17 @@
 
 namespace sirtaki {
 
-/// Something to be written: a header, and bytes of the caller's.
+/// A frame to be written: a header, and bytes of the caller.
 struct Frame {
   Header header{};
   std::span<const std::byte> body{};
-  /// Told when all of it is on its way; none: nobody waits for that.
+  /// Notified when all of it has been sent off; none: nobody waits for that.
   std::shared_ptr<void> owner{};
   size_t written = 0;
 };
 
-/// Headers and what belongs to them, over a stream that may come later. Where there are keys each
-/// header has a tag behind it, and is not looked at before that has been checked.
+/// Headers and their bodies, over a stream that may come later. If there are keys, each header has
+/// a tag after it, which is checked before the header is used.
 class Wire {
  public:
   void use(std::unique_ptr<Stream> stream, const std::optional<SealKeys>& keys = {}) {
@@ -39,15 +39,15 @@ class Wire {
 
   bool idle() const { return frames_.empty(); }
 
-  /// Writes at once what can be written; `sent` is called with owners of frames that are on their
-  /// way.
+  /// Writes at once what can be written; calls `sent` with the owners of frames that have been sent
+  /// off.
   template <class Sent>
   void send(Frame frame, Sent sent) {
     const bool first = frames_.empty();
     frames_.push_back(std::move(frame));
     if (first) push(sent);
   }
-  /// Goes on with what could not be written.
+  /// Continues with frames that could not be written.
   template <class Sent>
   void push(Sent sent) {
     while (stream_ != nullptr && !frames_.empty() && write(frames_.front())) {
@@ -57,9 +57,9 @@ class Wire {
     }
   }
 
-  /// Reads what there is, about `most` bytes; false if there may be more. For each header
-  /// `begin(header)` says where its body goes and how long it is, and `end(header)` follows when
-  /// that is there.
+  /// Reads what there is, about `most` bytes; false if there may be more. For each header,
+  /// `begin(header)` returns the memory for its body, and `end(header)` follows when the body is
+  /// complete.
   template <class Begin, class End>
   bool pull(size_t most, Begin begin, End end) {
     size_t done = 0;
@@ -68,22 +68,22 @@ class Wire {
       got = body_left_ > 0 ? pull_body(end) : pull_header(begin, end);
       done += got;
     }
-    if (stream_ == nullptr) return true;  // what came led to an answer that it did not take
+    if (stream_ == nullptr) return true;  // the bytes led to an answer that the stream did not take
     stream_->release();
     return got == 0;
   }
 
-  /// Bytes that have gone and come.
+  /// The number of bytes sent and received.
   uint64_t moved() const { return moved_; }
-  /// What is not all on its way yet; null: nothing.
+  /// The first frame that has not been sent off completely; null: there is none.
   const Frame* first() const { return frames_.empty() ? nullptr : &frames_.front(); }
 
-  /// What is still to come of a body goes nowhere, if `skip`.
+  /// Discards the rest of a body, if `skip`.
   void skip_body(bool skip) {
     if (skip) body_ = nullptr;
   }
 
-  /// Gives what will not be written, perhaps in the middle.
+  /// Returns the frames that will not be written, perhaps in the middle of one.
   std::deque<Frame> drop() {
     if (stream_ != nullptr) stream_->abandon();
     return std::exchange(frames_, {});
@@ -92,7 +92,7 @@ class Wire {
  private:
   static constexpr size_t kHandOver = 2 << 10;
 
-  /// The header of the first frame, with its tag where there are keys.
+  /// The header of the first frame, with its tag if there are keys.
   std::span<const std::byte> head_of(const Frame& frame) {
     if (!sent_tags_) return std::as_bytes(std::span(&frame.header, 1));
     if (frame.written == 0 && !sealed_) {
@@ -138,7 +138,7 @@ class Wire {
     moved_ += got;
     if (body_ != nullptr) body_ += got;
     body_left_ -= got;
-    if (got > kHandOver) stream_->release();  // the writer may go on
+    if (got > kHandOver) stream_->release();  // the writer may continue
     if (body_left_ == 0) end(reading_.word);
     return got;
   }
@@ -148,8 +148,8 @@ class Wire {
   std::optional<Tags> sent_tags_;
   std::optional<Tags> read_tags_;
   Sealed<Header> sending_{};  ///< of the first frame
-  bool sealed_ = false;       ///< its tag is there
-  Sealed<Header> reading_{};  ///< of the frame that comes
+  bool sealed_ = false;       ///< its tag has been made
+  Sealed<Header> reading_{};  ///< of the arriving frame
   size_t have_ = 0;           ///< of the header
   uint64_t moved_ = 0;
   std::byte* body_ = nullptr;

@@ -9,15 +9,14 @@
 namespace sirtaki {
 
 Wires::Wires(Pairs& pairs, Endpoint& endpoint, const HostMap& hosts,
-             const MakeNetwork& make_network, std::function<void(int rank)> invite)
+             const MakeNetwork& make_network)
     : pairs_(pairs),
       endpoint_(endpoint),
       hosts_(hosts),
-      invite_(std::move(invite)),
       local_(static_cast<size_t>(endpoint.region->ranks())),
       more_(endpoint.region->pair_flag_words()) {
   if (hosts.hosts() == 1 || !make_network) return;
-  // Behind the numbers of all process sets.
+  // After the numbers of all process sets.
   const NetworkUse use{.first_number = Region::kMaxSets, .news = &news_};
   channels_ = std::make_unique<Channels>(endpoint.rank, endpoint.doorbell,
                                          make_network(endpoint.doorbell, use), endpoint.silent_ns);
@@ -29,7 +28,7 @@ Peer& Wires::peer_of(int rank) {
   const auto found = peers_.find(rank);
   if (found != peers_.end()) return *found->second;
   Peer& peer = make_peer(rank);
-  if (!peer.is_here()) invite_(rank);
+  if (!peer.is_here()) pairs_.listener_.invite(rank);
   return peer;
 }
 
@@ -67,7 +66,7 @@ bool Wires::take_opened() {
   return !opened.empty();
 }
 
-// ---- What goes out ----
+// ---- Sending ----
 
 void Wires::write(Peer& peer, Frame frame) {
   if (ended_) return;
@@ -115,7 +114,7 @@ void Wires::note_streaming() {
   });
 }
 
-// ---- What comes in ----
+// ---- Receiving ----
 
 bool Wires::look() {
   bool moved = look_at_rings();
@@ -157,7 +156,7 @@ bool Wires::look_at_channels() {
   }
   for (Peer* peer : readable) {
     if (peer->clogged) push(*peer);
-    // What was read ahead is nothing that the network would tell of again.
+    // The network reports bytes that were read ahead only once.
     if (peer->wire.stream() != nullptr && !read(*peer)) unread_.push_back(peer);
   }
   if (readable.empty()) check_patience();
@@ -192,7 +191,7 @@ bool Wires::has_news() const {
 
 bool Wires::is_ready() {
   if (has_news() || has_more() || take_opened()) return true;
-  constexpr uint32_t kSeldom = 16;  // asking the kernel takes longer than looking into memory
+  constexpr uint32_t kSeldom = 16;  // asking the kernel takes longer than reading memory
   if (!connected_ || (!streaming_ && ++looks_ % kSeldom != 0)) return false;
   ready_ = channels_->network().ready();
   return !ready_.empty();
@@ -204,9 +203,9 @@ void Wires::prepare(Sleep& sleep) {
   streaming_ ? channels_->network().prepare(sleep) : channels_->network().guard();
 }
 
-// ---- Who is lost, and the end ----
+// ---- Losses, and the end ----
 
-/// Deals with what reading or writing has thrown.
+/// Handles an exception of reading or writing.
 void Wires::lose_by_error(Peer& peer) {
   try {
     throw;

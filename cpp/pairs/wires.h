@@ -17,18 +17,16 @@ namespace sirtaki {
 
 class Pairs;
 
-/// A peer says what no rank says.
+/// A peer sent what no rank sends.
 struct Lie : Error {
   explicit Lie(const std::string& what) : Error(ErrorCode::kInternal, what) {}
 };
 
-/// What goes to and comes from each peer: through rings on this host, over channels to others.
-/// `Pairs` says what a header means.
+/// The traffic to and from each peer: through rings on this host, over channels to others. `Pairs`
+/// interprets the headers.
 class Wires {
  public:
-  /// `invite(rank)`: a rank of another host is to call `meet` with this rank.
-  Wires(Pairs& pairs, Endpoint& endpoint, const HostMap& hosts, const MakeNetwork& make_network,
-        std::function<void(int rank)> invite);
+  Wires(Pairs& pairs, Endpoint& endpoint, const HostMap& hosts, const MakeNetwork& make_network);
 
   Peer& peer_of(int rank);
   const std::map<int, std::unique_ptr<Peer>>& peers() const { return peers_; }
@@ -40,36 +38,36 @@ class Wires {
   void note(Peer& peer, Note what, uint64_t key, uint64_t bytes = 0) {
     write(peer, {{what, 0, 0, bytes, key, 0}});
   }
-  /// The same while the peer's wire is being written or read, which deals with errors.
+  /// Writes while the peer's wire is being written or read, whose caller handles errors.
   void queue(Peer& peer, Frame frame);
-  /// Frames that are not all on their way.
+  /// Whether frames remain that have not been sent off completely.
   bool has_unsent() const { return unsent_ > 0; }
 
-  /// Reads what peers have said; false if that was nothing.
+  /// Reads what peers have sent; false if they sent nothing.
   bool look();
   bool has_news() const;
-  /// Whether `look` would find something.
+  /// Whether `look` would read something.
   bool is_ready();
-  /// Bytes are under way that only a driver moves.
+  /// Whether bytes are in flight that only a driver moves.
   bool busy() const { return streaming_ || has_more() || (connected_ && channels_->losing()); }
-  /// What is under way with the peer has changed.
+  /// Updates what is in transfer with peers of other hosts.
   void note_streaming();
   void note_room(Peer& peer);
   void prepare(Sleep& sleep);
-  /// Names who is lost: see Channels.
+  /// Reports the lost rank: see Channels.
   void check_patience() {
     if (connected_ && !ended_) channels_->check_patience();
   }
-  /// The peer has said that it leaves.
+  /// The peer has announced that it leaves.
   void excuse(const Peer& peer) {
     if (!peer.is_here()) channels_->excuse(peer.rank);
   }
 
-  /// Nothing more is written.
+  /// Ends all writing.
   void end();
-  /// Gives what will not be written to the peer.
+  /// Returns the frames that will not be written to the peer.
   std::deque<Frame> drop(Peer& peer);
-  /// Gives up connecting; the last thing.
+  /// Stops connecting; the last call.
   void stop();
 
  private:
@@ -87,15 +85,14 @@ class Wires {
   Pairs& pairs_;
   Endpoint& endpoint_;
   const HostMap& hosts_;
-  const std::function<void(int rank)> invite_;
   std::map<int, std::unique_ptr<Peer>> peers_;
   bool ended_ = false;
   int64_t unsent_ = 0;
 
-  std::vector<Peer*> local_;    ///< by place; null: nothing was said yet
-  std::vector<uint64_t> more_;  ///< as the flags: rings that were not read to the end
+  std::vector<Peer*> local_;    ///< by place; null: no traffic yet
+  std::vector<uint64_t> more_;  ///< like the flags: rings that were not read to the end
 
-  std::atomic<bool> news_{false};       ///< other hosts have said something
+  std::atomic<bool> news_{false};       ///< other hosts have sent something
   std::unique_ptr<Channels> channels_;  ///< null: there are no other hosts
   bool connected_ = false;              ///< to one of them
   std::span<Channel* const> ready_{};

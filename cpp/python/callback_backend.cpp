@@ -9,6 +9,7 @@
 #include "backends/immediate.h"
 #include "base/error.h"
 #include "collectives/cursor.h"
+#include "python/gil.h"
 
 namespace nb = nanobind;
 
@@ -28,11 +29,11 @@ nb::list as_list(const Streams& streams) {
   return result;
 }
 
-/// A reduction of float32 with a codec, for what can only reduce numbers as they are: one of 16-bit
-/// floats, in memory of its own. So what that makes of them is rounded as well.
+/// An encoded float32 reduction for backends that cannot decode: a reduction of 16-bit floats, in
+/// its own memory. So the results of that backend are rounded as well.
 class RoundedSum {
  public:
-  /// Throws Error(kInvalid) for a codec whose numbers are of no dtype.
+  /// Throws Error(kInvalid) for a codec whose encoded numbers have no dtype.
   RoundedSum(const Op& op, const Segments& in) : form_(op), op_(op) {
     op_.dtype = form_.codec()->dtype;
     if (op_.dtype == Dtype::kF32) {
@@ -50,9 +51,9 @@ class RoundedSum {
   }
 
   const Op& op() const { return op_; }
-  /// To be reduced in place.
+  /// The numbers to be reduced in place.
   const Segments& stream() const { return stream_; }
-  /// Writes the result where it belongs.
+  /// Writes the result to its destination.
   void deliver(const Segments& out) const {
     Cursor(out, form_).copy_from(numbers_.get(), {0, stream_.bytes()});
   }
@@ -64,22 +65,23 @@ class RoundedSum {
   Segments stream_;
 };
 
-/// Calls with the GIL; what Python raises becomes an exception that needs no GIL to live or die.
+/// Calls with the GIL; a Python exception becomes one that needs no GIL to be copied or destroyed.
 template <class Call>
 void call_python(const std::string& name, Call call) {
-  const nb::gil_scoped_acquire gil;
-  std::string text;
-  bool found_by_all = false;
-  try {
-    call();
-    return;
-  } catch (nb::python_error& error) {
-    found_by_all = error.matches(PyExc_ValueError);
-    const nb::str type = nb::str(error.type().attr("__name__"));
-    text = name + ": " + type.c_str() + ": " + nb::str(error.value()).c_str();
-  }
-  if (found_by_all) throw Error(ErrorCode::kInvalid, text, Scope::kAllMembers);
-  throw Error(ErrorCode::kInternal, text);
+  with_gil([&] {
+    std::string text;
+    bool found_by_all = false;
+    try {
+      call();
+      return;
+    } catch (nb::python_error& error) {
+      found_by_all = error.matches(PyExc_ValueError);
+      const nb::str type = nb::str(error.type().attr("__name__"));
+      text = name + ": " + type.c_str() + ": " + nb::str(error.value()).c_str();
+    }
+    if (found_by_all) throw Error(ErrorCode::kInvalid, text, Scope::kAllMembers);
+    throw Error(ErrorCode::kInternal, text);
+  });
 }
 
 }  // namespace
@@ -88,8 +90,7 @@ CallbackBackend::CallbackBackend(nb::object target)
     : target_(std::move(target)), name_(nb::cast<std::string>(target_.attr("name"))) {}
 
 CallbackBackend::~CallbackBackend() {
-  const nb::gil_scoped_acquire gil;
-  target_.reset();
+  with_gil([this] { target_.reset(); });
 }
 
 WorkPtr CallbackBackend::start(const Op& op, const Streams& in, const Streams& out) {

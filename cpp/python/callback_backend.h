@@ -13,10 +13,10 @@ namespace sirtaki {
 ///   run(kind, dtype, reduce, prescale, postscale, root, set, inputs, outputs)
 ///   add_set(set, ranks)
 ///   remove_set(set)
-/// where numbers are those of Op, `root` is a member of the set, `ranks` are ranks of the world,
-/// and a stream is a list of (address, bytes).
+/// where numbers are those of Op, `root` is the index of a member in the set, `ranks` are ranks of
+/// the world, and a stream is a list of (address, bytes).
 ///
-/// A ValueError says that all members found something wrong before they exchanged anything: the
+/// A ValueError reports an error that all members detected before they exchanged any data: the
 /// operation fails and the world goes on. Any other exception ends the world.
 class CallbackBackend : public Backend {
  public:
@@ -28,8 +28,8 @@ class CallbackBackend : public Backend {
 
   const char* name() const override { return name_.c_str(); }
   WorkPtr start(const Op& op, const Streams& in, const Streams& out) override;
-  /// One after another: who calls MPI collectives on several communicators at a time must do so in
-  /// the same order everywhere.
+  /// One track: MPI collectives on several communicators must be called in the same order on all
+  /// ranks.
   int track_of(int32_t) const override { return 0; }
   WorkPtr add_set(int32_t set, const std::vector<int>& ranks) override;
   WorkPtr remove_set(int32_t set) override;

@@ -8,8 +8,8 @@
 
 namespace sirtaki {
 
-/// The numbers of operations that are done, from whichever thread finds them so, for a thread of
-/// Python that tells who waits.
+/// The numbers of finished operations, from any thread, for a Python thread that notifies waiting
+/// callers.
 class Completions {
  public:
   void add(int64_t number) {
@@ -19,7 +19,7 @@ class Completions {
     }
     changed_.notify_one();
   }
-  /// Those since the last call, once there are some; none after `close`.
+  /// The numbers since the last call, once there are some; none after `close`.
   std::vector<int64_t> take() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return closed_ || !numbers_.empty(); });

@@ -9,10 +9,10 @@ namespace nb = nanobind;
 namespace sirtaki {
 namespace {
 
-/// Objects that nobody owns any more, until a thread with the GIL drops them.
+/// Objects without an owner, until a thread with the GIL drops them.
 class Ownerless {
  public:
-  /// The process's. It is never destroyed: engines may end while the process does.
+  /// The instance of the process. It is never destroyed: engines may outlive static objects.
   static Ownerless& instance() {
     static auto* ownerless = new Ownerless;
     return *ownerless;
@@ -21,7 +21,7 @@ class Ownerless {
   void add(PyObject* object) {
     const std::lock_guard lock(mutex_);
     objects_.push_back(object);
-    // The interpreter has room for few such calls; the next object tries again.
+    // The interpreter has room for only a few such calls; the next object tries again.
     if (!called_) called_ = Py_AddPendingCall(drop_all, nullptr) == 0;
   }
 

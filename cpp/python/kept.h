@@ -6,11 +6,11 @@
 
 namespace sirtaki {
 
-/// Lets a handle keep a Python object. Any thread may end the handle, with or without the GIL: the
-/// interpreter's main thread drops the object soon after.
+/// Makes a handle keep a Python object alive. Any thread may end the handle, with or without the
+/// GIL: the interpreter's main thread drops the object soon after.
 void keep(Handle& handle, nanobind::object object);
 
-/// Drops what a handle keeps, if its operation is done. Needs the GIL.
+/// Drops the object of a handle whose operation is done. Needs the GIL.
 void let_go(const Handle& handle);
 
 }  // namespace sirtaki

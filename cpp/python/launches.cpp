@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "python/bindings.h"
+#include "python/gil.h"
 
 namespace nb = nanobind;
 
@@ -36,8 +37,8 @@ void bind_launches(nb::module_& m) {
       .def_prop_ro("sizes", [](const Launch& launch) { return launch.response->sizes; });
 
   nb::class_<Launches>(m, "Launches")
-      .def("take", &Launches::take, nb::call_guard<nb::gil_scoped_release>())
-      .def("await_end", &Launches::await_end, nb::call_guard<nb::gil_scoped_release>());
+      .def("take", &Launches::take, nb::call_guard<WithoutGil>())
+      .def("await_end", &Launches::await_end, nb::call_guard<WithoutGil>());
 }
 
 }  // namespace sirtaki

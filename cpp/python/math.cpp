@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/float_state.h"
 #include "collectives/kinds.h"
 #include "collectives/op.h"
 #include "math/codec.h"
 #include "math/reduce_levels.h"
 #include "python/bindings.h"
+#include "python/gil.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -20,9 +22,10 @@ namespace {
 
 void reduce(uintptr_t target, const std::vector<uintptr_t>& sources, int dtype, int op,
             size_t count, double prescale, double postscale) {
-  const nb::gil_scoped_release release;
+  const WithoutGil release;
   std::vector<const void*> from;
   for (const uintptr_t source : sources) from.push_back(reinterpret_cast<const void*>(source));
+  const FloatState floats;
   const ReduceFn fn = reduce_fn(static_cast<Dtype>(dtype), static_cast<ReduceOp>(op));
   fn(reinterpret_cast<void*>(target), nullptr, from.data(), static_cast<int>(from.size()), count,
      {prescale, postscale});
@@ -42,7 +45,8 @@ bool has_coded_reduction(int codec, int op) {
 void give_back_lost(int codec, uintptr_t numbers, uintptr_t residual, size_t count) {
   const Codec* const found = find(codec);
   if (found == nullptr) throw nb::value_error("what travels as it is loses nothing");
-  const nb::gil_scoped_release release;
+  const WithoutGil release;
+  const FloatState floats;
   feed_back(*found, reinterpret_cast<float*>(numbers), reinterpret_cast<float*>(residual), count);
 }
 
@@ -52,7 +56,7 @@ const char* kernel_level() {
   return best == find_kernels(Level::kV3) ? "AVX2" : "baseline";
 }
 
-/// The numbers of things by their names.
+/// The values of an enumeration by their names.
 template <class Enum, class Name>
 nb::dict numbers(int count, Name name_of) {
   nb::dict result;

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "python/bindings.h"
+#include "python/engine/claims.h"
 #include "transport/host_tree.h"
 #include "transport/memory/region.h"
 
@@ -22,22 +23,26 @@ const char* class_of(ErrorCode code) {
   return code == ErrorCode::kMismatch ? "MismatchError" : "HorovodInternalError";
 }
 
-void raise_in_python(const Error& error) {
-  if (error.code == ErrorCode::kInvalid) {
-    PyErr_SetString(PyExc_ValueError, error.what());
-    return;
-  }
-  const nb::object type = nb::module_::import_("sirtaki.core.errors").attr(class_of(error.code));
+void raise_ours(const char* name, const Error& error) {
+  const nb::object type = nb::module_::import_("sirtaki.core.errors").attr(name);
   PyErr_SetString(type.ptr(), error.what());
+}
+
+void raise_in_python(const Error& error) {
+  if (error.code != ErrorCode::kInvalid) return raise_ours(class_of(error.code), error);
+  PyErr_SetString(PyExc_ValueError, error.what());
 }
 
 }  // namespace
 
 NB_MODULE(_core, m) {
   m.doc() = "The core of Sirtaki: moves bytes, knows no framework.";
+  nb::set_leak_warnings(false);  // a daemon thread in a call at the end keeps its objects
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {
       std::rethrow_exception(p);
+    } catch (const Overlap& error) {
+      raise_ours("OverlapError", error);
     } catch (const Error& error) {
       raise_in_python(error);
     }

@@ -12,7 +12,7 @@ std::string find_functions() {
   void* library = dlopen("libtensorflow_framework.so.2", RTLD_NOLOAD | RTLD_NOW);
   if (library == nullptr) return "libtensorflow_framework.so.2";
   std::string missing;
-  // Not the handle but the library stays: TensorFlow is never unloaded.
+  // The handle is dropped, but the library stays: TensorFlow is never unloaded.
 #define SIRTAKI_TF_FIND(result, name, arguments)                       \
   name = reinterpret_cast<result(*) arguments>(dlsym(library, #name)); \
   if (name == nullptr) missing += (missing.empty() ? "" : ", ") + std::string(#name);

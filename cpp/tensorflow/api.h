@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
-/// TensorFlow's C interface for operations and kernels, as far as it is used here (declared in
-/// tensorflow/c/kernels.h and ops.h). Nothing of it is needed to build: every function is looked
-/// up in the TensorFlow that the process has loaded.
+/// The part of TensorFlow's C interface for operations and kernels that is used here (declared in
+/// tensorflow/c/kernels.h and ops.h). The build needs none of it: every function is looked up in
+/// the TensorFlow that the process has loaded.
 extern "C" {
 struct TF_Status;
 struct TF_Tensor;
@@ -117,10 +117,10 @@ using InferShapes = void (*)(TF_ShapeInferenceContext*, TF_Status*);
 SIRTAKI_TF_FUNCTIONS(SIRTAKI_TF_DECLARE)
 #undef SIRTAKI_TF_DECLARE
 
-/// Finds the functions; returns what is missing, "" if nothing is.
+/// Looks up the functions; returns what is missing, "" if nothing is.
 std::string find_functions();
 
-/// A TF_Status that is deleted.
+/// A TF_Status with an owner.
 class Status {
  public:
   Status() : status_(TF_NewStatus()) {}

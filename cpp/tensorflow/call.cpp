@@ -18,8 +18,8 @@ int32_t dtype_of(int type) {
   return dtype_in(kTypes, type);
 }
 
-/// A mismatch is answered with the code by which Horovod's programs know it. No code here is
-/// UNAVAILABLE: within a tf.function TensorFlow puts an internal error in its place.
+/// A mismatch gets the code by which Horovod's programs recognise it. No error gets UNAVAILABLE:
+/// within a tf.function TensorFlow replaces that by an internal error.
 int code_of(int32_t status) {
   if (status == SIRTAKI_MISMATCH) return kFailedPrecondition;
   return status == SIRTAKI_INVALID ? kInvalidArgument : kAborted;
@@ -80,7 +80,7 @@ bool Call::take_tensor(int index, TF_Status* status) {
       sirtaki_tensor{data_of(input.get()), nullptr, shape.data(), shape.size()});
   if (attributes_.request.kind == SIRTAKI_ALLREDUCE ||
       attributes_.request.kind == SIRTAKI_BROADCAST) {
-    // TensorFlow forwards what nobody else holds: for a while that is us.
+    // TensorFlow forwards a tensor with a single reference, which is this one for the moment.
     const void* before = tensor.input;
     input.reset();
     int forwarded = -1;
@@ -145,7 +145,7 @@ void* Call::allocate(size_t tensor, const int64_t* shape, size_t dimensions, siz
 void Call::finish(const sirtaki_operation* operation) {
   const int32_t status = engine_table->status(operation);
   if (status != SIRTAKI_OK) {
-    fail(code_of(status), engine_table->message(operation));
+    fail(code_of(status), named(status, engine_table->message(operation)));
   } else if (attributes_.request.kind == SIRTAKI_ALLTOALL) {
     size_t count = 0;
     const int64_t* rows = engine_table->received_splits(operation, &count);

@@ -4,11 +4,11 @@
 
 namespace sirtaki::tf {
 
-/// TensorFlow's callback is a std::function<void()> of libstdc++, whatever C++ library we are built
-/// with: these are its words, as that library has laid them out since GCC 4.
+/// TensorFlow's callback is a std::function<void()> of libstdc++, whatever C++ library this is
+/// built with: these are its words, in the layout of that library since GCC 4.
 class Callback {
  public:
-  /// Takes what lies there for such an object; it must not be empty.
+  /// Interprets the memory there as such an object; it must not be empty.
   static const Callback& at(const void* function) {
     return *static_cast<const Callback*>(function);
   }
@@ -21,7 +21,7 @@ class Callback {
 
   void operator()() const { call_(target_); }
 
-  /// The words that are functions, by which it can be recognised.
+  /// The words that point to functions, by which it can be recognised.
   const void* manager() const { return reinterpret_cast<const void*>(manage_); }
   const void* caller() const { return reinterpret_cast<const void*>(call_); }
 

@@ -12,20 +12,20 @@
 #include "tensorflow/api.h"
 #include "tensorflow/call.h"
 
-/// The library's operations. Each is registered twice: stateless, which leaves TensorFlow free to
-/// start it whenever its inputs are there (stateful ones of a tf.function run one after another,
-/// and two ranks that order them differently would wait for each other for ever), and stateful,
-/// which keeps the program's order and runs also where nobody uses the result.
+/// The library's operations. Each is registered twice: stateless, which lets TensorFlow start it
+/// whenever its inputs are ready (stateful ones of a tf.function run one after another, and two
+/// ranks that order them differently would wait for each other for ever), and stateful, which keeps
+/// the program's order and runs even if nothing uses the result.
 ///
-/// TensorFlow runs stateless operations of constants ahead, while it optimizes a graph: on this
-/// rank now, on another perhaps never. So they take a ticket, which a stateful operation gives that
-/// has nothing to wait for.
+/// TensorFlow runs stateless operations on constants early, while it optimizes a graph: on this
+/// rank now, on another perhaps never. So they take a ticket from a stateful operation that does
+/// not wait for anything.
 namespace sirtaki::tf {
 namespace {
 
 // ---- Shapes of the results ----
 
-/// A TF_ShapeHandle that is deleted.
+/// A TF_ShapeHandle with an owner.
 class ShapeHandle {
  public:
   explicit ShapeHandle(TF_ShapeHandle* handle = TF_NewShapeHandle()) : handle_(handle) {}
@@ -41,7 +41,7 @@ class ShapeHandle {
 
 bool ok(const TF_Status* status) { return TF_GetCode(status) == kOk; }
 
-/// Of `N` tensors there are as many results, but not of the ticket behind them.
+/// There is a result for each of `N` tensors, but not for the ticket after them.
 template <int kTickets>
 int tensors_of(TF_ShapeInferenceContext* context) {
   return static_cast<int>(TF_ShapeInferenceContextNumInputs(context)) - kTickets;
@@ -56,7 +56,7 @@ void keep_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
   }
 }
 
-/// [n, ...] becomes [?, ...]: how many rows there will be only the ranks together know.
+/// [n, ...] becomes [?, ...]: only all ranks together know how many rows there will be.
 void forget_rows(TF_ShapeInferenceContext* context, int index, TF_Status* status) {
   const ShapeHandle shape, tail, result;
   const ShapeHandle rows(TF_ShapeInferenceContextVectorFromSize(context, static_cast<size_t>(-1)));
@@ -101,7 +101,7 @@ int64_t integer(TF_OpKernelConstruction* node, const char* name, TF_Status* stat
   return value;
 }
 
-/// Attributes of type float have 32 bits, so factors come as the bits of a double.
+/// Attributes of type float have 32 bits, so factors are passed as the bits of a double.
 double factor(TF_OpKernelConstruction* node, const char* name, TF_Status* status) {
   return std::bit_cast<double>(integer(node, name, status));
 }
@@ -136,8 +136,8 @@ void* create(TF_OpKernelConstruction* node) {
 
 void destroy(void* kernel) { delete static_cast<Attributes*>(kernel); }
 
-/// Says whether TensorFlow's callback is what we take it for: two of its words then point to
-/// functions of TensorFlow's.
+/// Whether TensorFlow's callback has the assumed layout: then two of its words point to functions
+/// of TensorFlow.
 bool is_function(const TF_AsyncOpKernelDoneCallback* callback) {
   const Callback& taken = Callback::at(callback);
   for (const void* word : {taken.manager(), taken.caller()}) {
@@ -148,7 +148,7 @@ bool is_function(const TF_AsyncOpKernelDoneCallback* callback) {
   return true;
 }
 
-/// The type is the same for all calls, and finding out takes a millisecond.
+/// The type is the same for all calls, and the check takes a millisecond.
 bool calls_back_as_known(const TF_AsyncOpKernelDoneCallback* callback) {
   static const bool known = is_function(callback);
   return known;
@@ -158,7 +158,7 @@ template <bool kStateful>
 void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
   const auto& attributes = *static_cast<Attributes*>(kernel);
   if (calls_back_as_known(callback)) {
-    // It lies on TensorFlow's stack, and is gone when this returns.
+    // The callback is on TensorFlow's stack, and is gone when this returns.
     Call::start(context, attributes, kStateful ? 0 : 1, Callback::at(callback));
   } else {
     const Status status;
@@ -170,7 +170,7 @@ void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCall
   }
 }
 
-/// Runs at once: there is nobody to ask.
+/// Runs at once, because it needs no other rank.
 void give_ticket(void*, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
   const Status status;
   const Tensor ticket(TF_AllocateOutput(context, 0, kInt32, nullptr, 0, sizeof(int32_t), status));
@@ -241,17 +241,17 @@ void define(const Operation& operation, const std::string& name, bool stateful, 
         "postscale_bits: int = 4607182418800017408"}) {
     TF_OpDefinitionBuilderAddAttr(builder, attribute);
   }
-  // Every call sets it, also one with false.
+  // Every call sets it, even with false.
   if (stateful) TF_OpDefinitionBuilderSetIsStateful(builder, true);
   TF_OpDefinitionBuilderSetShapeInferenceFunction(
       builder, stateful ? operation.ordered_shapes : operation.shapes);
-  TF_RegisterOpDefinition(builder, status);  // takes the builder, also when it fails
+  TF_RegisterOpDefinition(builder, status);  // consumes the builder, even if it fails
 }
 
-/// The part of an argument's description that is its name.
+/// The name in an argument's description.
 std::string argument(const char* described) { return {described, std::strcspn(described, ":")}; }
 
-/// On a GPU's device, too, operations take and give memory of the host.
+/// Operations take and return host memory, on a GPU device, too.
 void add_kernel(const std::string& name, const char* device, Create create, Compute compute,
                 Delete destroy, const std::vector<std::string>& arguments, TF_Status* status) {
   TF_KernelBuilder* builder =
@@ -304,7 +304,7 @@ std::string register_operations() {
   return "";
 }
 
-/// TensorFlow takes operations while it loads a library; "" if it has taken these.
+/// TensorFlow registers operations while it loads a library; "" if it accepted these.
 const std::string problem = [] {
   const std::string missing = find_functions();
   if (!missing.empty()) return "TensorFlow has no " + missing;
@@ -314,7 +314,7 @@ const std::string problem = [] {
 }  // namespace
 }  // namespace sirtaki::tf
 
-/// Gives the library the engine's interface; returns what is wrong, "" if nothing is.
+/// Passes the engine's interface to the library; returns what is wrong, "" if nothing is.
 extern "C" __attribute__((visibility("default"))) const char* sirtaki_tf_connect(
     const sirtaki_table* table) {
   if (!sirtaki::tf::problem.empty()) return sirtaki::tf::problem.c_str();

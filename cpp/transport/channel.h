@@ -12,35 +12,35 @@
 
 #include "base/sealed_frames.h"
 
-// What moves bytes between ranks of different hosts. A transport is a Network and a Channel; who is
-// lost, and when, is decided above them, in Channels.
+// Moves bytes between ranks of different hosts. A transport is a Network and a Channel; Channels,
+// above them, decides which rank is lost, and when.
 namespace sirtaki {
 
 class Doorbell;
 struct Sleep;
 
-/// As long as hosts may be silent by default: see Channel::is_silent.
+/// The time for which hosts may be silent by default: see Channel::is_silent.
 inline constexpr double kSilentSeconds = 4;
 
 /// One direction of a channel, in bytes.
 struct Flow {
   uint64_t noted = 0;
-  uint64_t moved = 0;  ///< of these, the first so many
+  uint64_t moved = 0;  ///< the bytes of these that have moved, from the first on
 
   bool idle() const { return moved == noted; }
 };
 
-/// The end of something that was noted.
+/// The end of a piece of memory that was noted.
 struct Ticket {
   const Flow* flow = nullptr;
   uint64_t until = 0;
 
-  /// The bytes have left, or arrived: their memory may be used again.
+  /// Whether the bytes have left, or arrived: then their memory may be reused.
   bool done() const { return flow->moved >= until; }
 };
 
-/// Bytes to and from one rank of another host. They carry no tags: both ends name their pieces of
-/// memory in the same order.
+/// Bytes to and from one rank of another host. They carry no tags: both ends register their pieces
+/// of memory in the same order.
 class Channel {
  public:
   Channel(int rank, const SealKeys& keys) : rank_(rank), keys_(keys) {}
@@ -48,30 +48,30 @@ class Channel {
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  /// Who is at the other end.
+  /// The rank at the other end.
   int rank() const { return rank_; }
-  /// They vouch for what is no data.
+  /// Authenticate everything but the data.
   const SealKeys& keys() const { return keys_; }
   const Flow& out() const { return out_; }
   const Flow& in() const { return in_; }
-  /// Why nothing moves any more; empty: the channel is whole.
+  /// Why nothing moves any more; empty: the channel works.
   const std::string& failure() const { return failure_; }
   bool broken() const { return !failure_.empty(); }
 
-  /// Note memory, which stays as it is until the ticket is done. Nothing moves yet.
+  /// Note memory, which must stay as it is until the ticket is done. Nothing moves yet.
   virtual Ticket send(std::span<const std::byte> from) = 0;
   virtual Ticket receive(std::span<std::byte> to) = 0;
-  /// Moves what can leave now; false if that was nothing.
+  /// Sends what can leave now; false if nothing could.
   virtual bool flush() = 0;
-  /// The same of what has come.
+  /// Receives what has arrived; false if nothing has.
   virtual bool fetch() = 0;
-  /// Adds what ends a driver's sleep once more of what is noted can be moved.
+  /// Adds what ends a driver's sleep once more of the noted memory can be moved.
   virtual void prepare(Sleep& sleep) const = 0;
-  /// Forgets all memory that is noted, perhaps in the middle. Both flows begin anew.
+  /// Forgets all noted memory, perhaps in the middle of a piece. Both flows begin anew.
   virtual void abandon() = 0;
-  /// Hangs up, which the other end notices.
+  /// Closes the connection, which the other end notices.
   virtual void close() = 0;
-  /// The other host has not answered for so long, though it had to; 0: it never has to.
+  /// Whether the other host has not answered for `limit_ns` when it had to; 0: it never has to.
   virtual bool is_silent(int64_t limit_ns) = 0;
 
  protected:
@@ -84,41 +84,41 @@ class Channel {
   const SealKeys keys_;
 };
 
-/// What the channels of a network are for; the same at both ends.
+/// The purpose of a network's channels; the same at both ends.
 struct NetworkUse {
-  /// Tells the channels of a pair of ranks apart.
+  /// Distinguishes the channels of a pair of ranks.
   int first_number = 0;
-  /// Not null: peers send when they want to, so memory to receive is always noted, and `ready`
-  /// tells whose bytes have come. True once `guard` has rung.
+  /// Not null: peers send at any time, so memory to receive is always noted, and `ready` reports
+  /// the channels whose bytes have arrived. True once `guard` has rung.
   std::atomic<bool>* news = nullptr;
 };
 
-/// Makes channels, which it outlives, for one purpose of one rank. Only that rank's driver uses it.
+/// Makes channels for one purpose of one rank, and outlives them. Only that rank's driver uses it.
 class Network {
  public:
   virtual ~Network() = default;
 
-  /// Begins to open a channel to each of `ranks`, which do the same. Rings the driver (kControl)
-  /// once there is something for `opened`.
+  /// Starts opening a channel to each of `ranks`, which do the same. Rings the driver (kControl)
+  /// once `opened` has something to return.
   virtual void open(std::vector<int> ranks) = 0;
-  /// Channels that have been opened, or are broken, since this was last asked.
+  /// The channels that have been opened, or that broke, since the last call.
   virtual std::vector<std::unique_ptr<Channel>> opened() = 0;
-  /// Gives up what is being opened.
+  /// Abandons the channels that are being opened.
   virtual void give_up() = 0;
-  /// Why the channel to a rank broke, where somebody knows better than the channel; else empty.
+  /// Why the channel to a rank broke, if there is a better reason than the channel's; else empty.
   virtual std::string why_broken(int rank) const = 0;
-  /// The time by which patience is measured.
+  /// The clock that measures silence.
   virtual int64_t now() const = 0;
-  /// Memory that much will be sent from or received in, for transports that must know beforehand.
+  /// Announces memory of many transfers, for transports that must know it in advance.
   virtual void keep(std::span<std::byte>) {}
 
-  // ---- Where peers send when they want to ----
+  // ---- For peers that send at any time ----
 
-  /// Channels that may get further, until this is asked again.
+  /// The channels that may make progress, until the next call.
   virtual std::span<Channel* const> ready() = 0;
   /// Adds what ends a driver's sleep once there are such channels.
   virtual void prepare(Sleep& sleep) const = 0;
-  /// Rings the driver (kPair) instead, once, which disturbs no other way to sleep but comes later.
+  /// Rings the driver (kPair) instead, once; this leaves all ways to sleep open, but comes later.
   virtual void guard() = 0;
 };
 

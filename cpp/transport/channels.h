@@ -14,17 +14,17 @@
 
 namespace sirtaki {
 
-/// A rank's channels of one network. Here is decided who is lost and when: of a broken channel both
-/// ends know that it broke, but not why.
+/// A rank's channels of one network. This class decides which rank is lost and when: both ends of a
+/// broken channel know that it broke, but not why.
 class Channels {
  public:
-  /// `silent_ns`: how long a host may answer nothing; 0: for ever.
+  /// `silent_ns`: how long a host may fail to answer; 0: without limit.
   Channels(int rank, const Doorbell& doorbell, std::unique_ptr<Network> network, int64_t silent_ns)
       : rank_(rank), doorbell_(doorbell), network_(std::move(network)), silent_ns_(silent_ns) {}
 
   Network& network() { return *network_; }
 
-  /// Begins to connect to those of `ranks` to which there is no channel.
+  /// Starts connecting to those of `ranks` that have no channel.
   void open(std::vector<int> ranks) {
     std::erase_if(ranks, [&](int rank) { return has(rank) || opening_.contains(rank); });
     if (ranks.empty()) return;
@@ -32,7 +32,7 @@ class Channels {
     network_->open(std::move(ranks));
   }
   bool opening() const { return !opening_.empty(); }
-  /// New channels. Throws where one cannot be had.
+  /// Returns new channels. Throws if one cannot be opened.
   std::vector<Channel*> opened() {
     std::vector<Channel*> result;
     if (!opening()) return result;
@@ -46,22 +46,22 @@ class Channels {
   }
   bool has(int rank) const { return channels_.contains(rank); }
 
-  /// Moves what can be moved; false if that was nothing.
+  /// Moves what can be moved; false if nothing could.
   bool progress(Channel& channel) {
     const bool left = channel.flush();
     const bool came = channel.fetch();
     if (channel.broken()) lose(channel);
     return left || came;
   }
-  /// A channel broke. Its other end may only have given up on account of a third rank: who watches
-  /// processes and hosts knows which, and is given time to say so.
+  /// Handles a broken channel. Its other end may only have given up because of a third rank: the
+  /// watcher of processes and hosts knows which, and gets time to report it.
   void lose(const Channel& channel) { lose(channel.rank(), channel.failure()); }
-  /// The end of its channel is no loss: the rank has said that it leaves.
+  /// The end of this rank's channel is no loss: the rank has announced that it leaves.
   void excuse(int rank) { excused_.insert(rank); }
-  /// Somebody is about to be named as lost.
+  /// Whether a rank is about to be reported as lost.
   bool losing() const { return broken_.has_value(); }
-  /// Where nothing moves: names who is lost, unless somebody was before; now and then asks whether
-  /// the other hosts answer. Throws once the world has ended.
+  /// While nothing moves: reports the lost rank, unless one was reported before; from time to time
+  /// checks whether the other hosts answer. Throws once the world has ended.
   void check_patience() {
     settle();
     const int64_t now = network_->now();
@@ -73,7 +73,7 @@ class Channels {
       }
     }
   }
-  /// Throws once the world has ended, or a lost rank has been given its time.
+  /// Throws once the world has ended, or once the time to report another lost rank is over.
   void settle() {
     if (!broken_) return;
     doorbell_.check_abort();
@@ -81,12 +81,12 @@ class Channels {
     const std::string known = network_->why_broken(broken_->rank);
     end_world(broken_->rank, known.empty() ? broken_->reason : known);
   }
-  /// Ends the world now; whoever was lost first is named.
+  /// Ends the world now; the error names the rank that was lost first.
   [[noreturn]] void end_world(int rank, const std::string& why) const {
     doorbell_.end_world({rank, rank_, why});
   }
 
-  /// Forgets what is noted, after an error. Where the world has not ended because of it, closes the
+  /// Forgets the noted memory after an error. If the error did not end the world, closes the
   /// channels, which peers notice; else they stay open, so that no peer takes this rank for the
   /// lost one.
   void drop() {
@@ -118,9 +118,9 @@ class Channels {
   std::set<int> opening_;
   std::unordered_map<int, std::unique_ptr<Channel>> channels_;
   std::set<int> excused_;
-  std::optional<Loss> broken_;  ///< the first
-  int64_t settled_ns_ = 0;  ///< until when others may say that the world ended for another reason
-  int64_t look_at_ns_ = 0;  ///< when to ask again whether the other hosts answer
+  std::optional<Loss> broken_;  ///< the first one
+  int64_t settled_ns_ = 0;      ///< until when others may report another cause for the world's end
+  int64_t look_at_ns_ = 0;      ///< when to check again whether the other hosts answer
 };
 
 }  // namespace sirtaki

@@ -4,11 +4,11 @@
 
 namespace sirtaki {
 
-/// From where on hosts do not simply all talk to each other; the same on all ranks.
+/// The limits beyond which not every host talks to every other; the same on all ranks.
 struct ExchangeRules {
-  /// Up to so many hosts all talk to each other.
+  /// Up to this many hosts all talk to each other.
   int direct_hosts = 8;
-  /// What goes at once is at most so much for all other hosts together.
+  /// The most bytes that go at once, for all other hosts together.
   size_t gathered_bytes = 64 << 10;
 };
 

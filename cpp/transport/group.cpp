@@ -20,7 +20,7 @@ Group::Group(Endpoint& endpoint, const HostMap& hosts, std::vector<int> world_ra
   if (endpoint.heaps != nullptr && std::all_of(places_.begin(), places_.end(), has_heap)) {
     heaps_ = endpoint.heaps;
   }
-  // Counters go on where an earlier group with the same memory stopped; all its members agree.
+  // Counters continue from an earlier group with the same memory; all its members agree on this.
   Counters& own = *counters_[static_cast<size_t>(rank_)];
   published_ = own.published.load(std::memory_order_relaxed);
   consumed_ = own.consumed.load(std::memory_order_relaxed);
@@ -65,7 +65,7 @@ void Group::skip_consumed(uint32_t count) {
   counters_[static_cast<size_t>(rank_)]->consumed.store(consumed_, std::memory_order_release);
 }
 
-/// What it means that `member` (negative: nobody any more) has not counted so far.
+/// Describes the wait until `member` (negative: none any more) has counted this far.
 Awaited Group::awaited(Counter counter, uint64_t count, int member) const {
   if (member < 0) return {};
   Awaited awaited{Phase::kLeave, ranks_[static_cast<size_t>(member)],

@@ -9,21 +9,21 @@
 #include "transport/heaps/peer_heaps.h"
 #include "transport/hosts.h"
 #include "transport/memory/doorbell.h"
-#include "transport/memory/meeting_policy.h"
+#include "transport/memory/handshake_policy.h"
 
 namespace sirtaki {
 
 class Group;
 
-/// Which group used slots last, and in which of its collectives.
+/// The group that used slots last, and its collective that did.
 struct SlotUse {
   Group* group = nullptr;
   uint64_t collective = 0;
 };
 
-/// What the groups of one rank have in common.
+/// The state that the groups of one rank share.
 struct Endpoint {
-  /// `exchange_rules`: the same on all ranks. `shared`: null where no rank of the host has one.
+  /// `exchange_rules`: the same on all ranks. `shared`: null if no rank of the host has one.
   /// `silent_seconds`: see Channel::is_silent.
   Endpoint(std::shared_ptr<Region> memory, int world_rank, int place_on_host, SpinPolicy policy,
            const ExchangeRules& exchange_rules = {}, PeerHeaps* shared = nullptr,
@@ -32,7 +32,7 @@ struct Endpoint {
         rank(world_rank),
         place(place_on_host),
         rules(exchange_rules),
-        silent_ns(static_cast<int64_t>(silent_seconds * 1e9)),
+        silent_ns(ns_of(silent_seconds)),
         heaps(shared),
         doorbell(std::move(memory), place_on_host, policy) {}
 
@@ -47,7 +47,7 @@ struct Endpoint {
   PeerHeaps* heaps;
   Doorbell doorbell;
   FramePool frames;
-  std::array<AreaUse, Region::kAreas> uses;  ///< process sets of one area use it in turn
+  std::array<AreaUse, Region::kAreas> uses;  ///< process sets of one area take turns
 };
 
 /// The members of a process set on one host, seen from one of them.
@@ -110,7 +110,7 @@ class Group {
     uint64_t slot_;
   };
 
-  /// Who publishes in a collective has drained those before it: no look at its counter is needed.
+  /// A member that publishes in a collective has drained those before it: its counter is not read.
   class AllPublished : public Until<AllReached> {
    public:
     AllPublished(Group& group, uint64_t count)
@@ -124,7 +124,7 @@ class Group {
   bool have_drained(uint64_t collective) const {
     return collective < published_by_all_ || behind(&Counters::drained, collective) < 0;
   }
-  /// A member other than this one that has not come so far; negative: none.
+  /// A member other than this one whose counter is below `count`; negative: there is none.
   int behind(Counter counter, uint64_t count) const {
     for (size_t m = 0; m < counters_.size(); ++m) {
       if (static_cast<int>(m) == rank_) continue;
@@ -153,15 +153,15 @@ class Group {
   /// A member's place on the host.
   int place(int member) const { return places_[static_cast<size_t>(member)]; }
   FramePool& frame_pool() const { return endpoint_.frames; }
-  /// The shared heaps; null where some member has none.
+  /// The shared heaps; null if some member has none.
   PeerHeaps* heaps() const { return heaps_; }
-  MeetingPolicy& meetings() { return meetings_; }
+  HandshakePolicy& handshakes() { return handshakes_; }
 
-  /// Awaited, begins a collective that writes the small slots; gives which of the two.
+  /// Awaited, begins a collective that writes the small slots; returns which of the two.
   auto begin_small() { return Begin(*this, collective_ % 2); }
   /// Awaited, begins a collective that writes the streaming slots.
   auto begin_stream() { return Begin(*this, kStream); }
-  /// Ends the collective: this member reads nothing more from its peers' slots.
+  /// Ends the collective: this member reads no more from its peers' slots.
   void end();
 
   std::byte* small_slot(int member, int which) const {
@@ -170,14 +170,14 @@ class Group {
   std::byte* stream_slots(int member) const {
     return slots_[static_cast<size_t>(member)] + 2 * Region::kSmallBytes;
   }
-  /// Of one member.
+  /// The size of one member's streaming slots.
   size_t stream_bytes() const { return Region::stream_bytes(area_); }
 
-  /// The chunks written so far, one more than before, may be read by the peers.
+  /// Publishes one more chunk, which the peers may then read.
   void publish();
-  /// This member has finished with one more chunk of its peers.
+  /// Counts one more chunk of the peers that this member has finished reading.
   void consume();
-  /// Keep the counters equal on all members where only some publish or consume; nobody waits for
+  /// Keep the counters equal on all members if only some publish or consume; nobody waits for
   /// these.
   void skip_published(uint32_t count);
   void skip_consumed(uint32_t count);
@@ -186,20 +186,19 @@ class Group {
   auto published(int member, uint32_t count) const {
     return reached(member, &Counters::published, published_before_ + count);
   }
-  /// Awaited: all members but this one have.
+  /// Awaited: all other members have.
   auto all_published(uint32_t count) { return AllPublished(*this, published_before_ + count); }
   /// Awaited: `member` has consumed `count` chunks of this collective.
   auto consumed(int member, uint32_t count) const {
     return reached(member, &Counters::consumed, consumed_before_ + count);
   }
-  /// Awaited: all members but this one have.
+  /// Awaited: all other members have.
   auto all_consumed(uint32_t count) const {
     return all_reached(&Counters::consumed, consumed_before_ + count);
   }
-  /// Awaited, lets others have their turn in the middle of long work; throws once the world is
-  /// aborted.
+  /// Awaited, gives others a turn in the middle of long work; throws once the world is aborted.
   auto give_way() const { return Turn(*this); }
-  /// Awaited: no peer reads this member's slots on behalf of this group.
+  /// Awaited: no peer reads this member's slots for this group any more.
   auto left() const { return all_reached(&Counters::drained, collective_); }
 
  private:
@@ -215,11 +214,11 @@ class Group {
   std::vector<int> peers_;   // places of the other members
   int rank_;
   PeerHeaps* heaps_ = nullptr;
-  MeetingPolicy meetings_;
+  HandshakePolicy handshakes_;
   std::vector<Counters*> counters_;
   std::vector<std::byte*> slots_;
   uint64_t collective_ = 0;        // number of the current or next collective
-  uint64_t published_by_all_ = 0;  // in this collective, as was last seen
+  uint64_t published_by_all_ = 0;  // in this collective, when last read
   uint64_t published_ = 0;         // own counters, cached
   uint64_t consumed_ = 0;
   // The counters at the start of the current collective, on all members.

@@ -15,27 +15,27 @@ struct HostRange {
   bool operator==(const HostRange&) const = default;
 };
 
-/// Which hosts' leaders are connected for control messages: a tree with host 0 at the top, in which
-/// the hosts below one are consecutive. Up to `fan_out` other hosts it is a star.
+/// The tree of hosts whose leaders are connected for control messages. Host 0 is its root, and the
+/// hosts below each host are consecutive. With at most `fan_out` other hosts it is a star.
 class HostTree {
  public:
-  /// A host sends so many copies of a decision, and the tree of 1000 hosts has three levels.
+  /// The number of copies of a decision that a host sends; a tree of 1000 hosts has three levels.
   static constexpr int kFanOut = 32;
 
   explicit HostTree(int hosts, int fan_out = kFanOut) : hosts_(hosts), fan_out_(fan_out) {}
 
   /// -1 for host 0.
   int parent_of(int host) const { return host == 0 ? -1 : way_to(host).rbegin()[1].begin; }
-  /// A host and all whose words go through it.
+  /// A host and all hosts whose messages go through it.
   HostRange under(int host) const { return way_to(host).back(); }
-  /// What is under each of its children, which are the first hosts of these.
+  /// The range under each of its children; a child is the first host of its range.
   std::vector<HostRange> children_of(int host) const {
     const HostRange own = under(host);
     std::vector<HostRange> result;
     for (int index = 0; index < children(own); ++index) result.push_back(child(own, index));
     return result;
   }
-  /// How many levels are below it.
+  /// The number of levels below it.
   int height_of(int host) const {
     int height = 0;
     for (HostRange own = under(host); own.size() > 1; ++height) {
@@ -43,7 +43,7 @@ class HostTree {
     }
     return height;
   }
-  /// Its parent, if it has one, then its children.
+  /// Its parent, if any, then its children.
   std::vector<int> neighbours_of(int host) const {
     std::vector<int> result;
     if (host > 0) result.push_back(parent_of(host));
@@ -53,7 +53,7 @@ class HostTree {
 
  private:
   int children(HostRange under) const { return std::min(fan_out_, under.size() - 1); }
-  /// The others are shared out as evenly as they can be.
+  /// Divides the other hosts as evenly as possible.
   HostRange child(HostRange under, int index) const {
     const int64_t others = under.size() - 1;
     const int parts = children(under);
@@ -62,7 +62,7 @@ class HostTree {
     };
     return {cut(index), cut(index + 1)};
   }
-  /// What is under each host above this one, from host 0 on, then what is under this one.
+  /// The range under each host above this one, from host 0 on, then the range under this one.
   std::vector<HostRange> way_to(int host) const {
     std::vector<HostRange> way{{0, hosts_}};
     while (way.back().begin != host) {

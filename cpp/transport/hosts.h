@@ -7,7 +7,7 @@
 
 namespace sirtaki {
 
-/// Which ranks of the world share a host. Host 0 is rank 0's; a host's leader is its lowest rank.
+/// The host of each rank. Host 0 is rank 0's; the lowest rank of a host is its leader.
 class HostMap {
  public:
   /// `host_of[r]` is the host of rank r; hosts are numbered from 0 without gaps. `fan_out`: see
@@ -27,11 +27,11 @@ class HostMap {
   int size() const { return static_cast<int>(host_of_.size()); }
   int hosts() const { return static_cast<int>(ranks_.size()); }
   int host_of(int rank) const { return host_of_[static_cast<size_t>(rank)]; }
-  /// The rank's place among its host's ranks: its index in the shared region.
+  /// The rank's position among its host's ranks: its index in the shared region.
   int place_of(int rank) const { return place_[static_cast<size_t>(rank)]; }
   const std::vector<int>& ranks_on(int host) const { return ranks_[static_cast<size_t>(host)]; }
   int leader_of(int host) const { return ranks_on(host).front(); }
-  /// Which hosts' leaders are connected for control messages.
+  /// The tree of hosts whose leaders are connected for control messages.
   HostTree tree() const { return HostTree(hosts(), fan_out_); }
 
  private:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Sequence
-from math import prod
+from fractions import Fraction
+from math import isinf, prod
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -23,13 +24,14 @@ _KINDS = (
 _DTYPES = (
     "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 uint16 uint32 uint64 "
     "complex32 complex64 complex128 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz "
-    "float8_e8m0fnu float4_e2m1fn_x2"
+    "float8_e8m0fnu float4_e2m1fn_x2 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float6_e2m3fn "
+    "float6_e3m2fn float4_e2m1fn int1 int2 int4 uint1 uint2 uint4 bcomplex32"
 )
 _REDUCTIONS = "Average Sum Adasum Min Max Product BitAnd BitOr BitXor"
 
 KINDS: Final = {name: number for number, name in enumerate(_KINDS.split())}
 DTYPES: Final = {name: number for number, name in enumerate(_DTYPES.split())}
-DTYPE_BYTES: Final = (1, 1, 1, 2, 4, 8, 2, 2, 4, 8, 2, 4, 8, 4, 8, 16, 1, 1, 1, 1, 1, 1)
+DTYPE_BYTES: Final = (1, 1, 1, 2, 4, 8, 2, 2, 4, 8, 2, 4, 8, 4, 8, 16, *[1] * 18, 4)
 REDUCIBLE_DTYPES: Final = 16
 REDUCTIONS: Final = {name: number for number, name in enumerate(_REDUCTIONS.split())}
 CODECS: Final = {"none": 0, "float16": 1, "bfloat16": 2, "int8": 3}
@@ -93,7 +95,7 @@ class Request:
         self.set = set
         self.waits = waits
         self.key = (name, set) if name else None
-        self.details = {"dtype": 1, "prescale": 1.0, "postscale": 1.0, **details}
+        self.details = {"dtype": 1, "reduce": 1, "prescale": 1.0, "postscale": 1.0, **details}
 
 
 class Handle:
@@ -170,7 +172,7 @@ class Engine:
                 )
             data = _memory(address, DTYPE_BYTES[given["dtype"]] * prod(shape))
             if request.kind in _SCALED:
-                data = _scaled(data, given["dtype"], *factor)
+                data = _scaled(data, given["dtype"], given["reduce"], *factor)
             if request.kind == KINDS["alltoall"]:
                 handle.received_splits = list(given["splits"])
                 rows = sum(handle.received_splits)
@@ -248,6 +250,9 @@ class Engine:
         if not self._open:
             raise _errors().HorovodInternalError("Horovod has been shut down.")
 
+    def finish(self) -> None:
+        """Do nothing: there are no others to tell."""
+
     def shutdown(self) -> bool:
         """End; what is submitted later fails."""
         self._open = False
@@ -277,7 +282,7 @@ class Engine:
         return "python"
 
     def direct(self) -> tuple[int, int]:
-        """Return how many operations moved bytes of shared heaps, and how many bytes."""
+        """Return how many operations moved bytes of shared arrays, and how many bytes."""
         return 0, 0
 
 
@@ -294,7 +299,9 @@ def _memory(address: int, size: int) -> NDArray[np.uint8]:
     return np.frombuffer(memoryview((ctypes.c_uint8 * size).from_address(address)), np.uint8)
 
 
-def _scaled(data: NDArray[np.uint8], dtype: int, pre: float, post: float) -> NDArray[np.uint8]:
+def _scaled(
+    data: NDArray[np.uint8], dtype: int, op: int, pre: float, post: float
+) -> NDArray[np.uint8]:
     """Return what a reduction of one rank gives, rounded as the compiled core does."""
     name = _DTYPES.split()[dtype]
     if name == "bool":
@@ -306,7 +313,9 @@ def _scaled(data: NDArray[np.uint8], dtype: int, pre: float, post: float) -> NDA
             wide = (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
             return _to_bfloat16(wide * np.float32(pre) * np.float32(post)).view(np.uint8)
         if "int" in name:
-            return _whole(_whole(data.view(name), pre), post).view(np.uint8)
+            averages = op == REDUCTIONS["Average"]
+            within = ("uint64" if name == "uint64" else "int64") if averages else name
+            return _whole(_whole(data.view(name), pre, within), post, name).view(np.uint8)
         kind = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
         parts = data.view(kind.get(name, name))
         wide = parts.astype(np.float32) if parts.dtype == np.float16 else parts
@@ -315,17 +324,23 @@ def _scaled(data: NDArray[np.uint8], dtype: int, pre: float, post: float) -> NDA
         return scaled.astype(parts.dtype).view(np.uint8)
 
 
-def _whole(numbers: NDArray[Any], factor: float) -> NDArray[Any]:
-    """Scale in float64, cut towards zero and keep within the type's range."""
-    if factor == 1.0:
+def _whole(numbers: NDArray[Any], factor: float, dtype: Any) -> NDArray[Any]:
+    """Scale, cut towards zero and keep within a type's range: in float64 where that is exact."""
+    if factor == 1.0 and numbers.dtype == dtype:
         return numbers
-    range_ = np.iinfo(numbers.dtype)
-    scaled = np.trunc(np.nan_to_num(numbers.astype(np.float64) * factor, nan=0.0))
-    # The largest 64-bit numbers are no float64: what is not below them is them.
-    inside = np.clip(scaled, range_.min, np.nextafter(float(range_.max) + 1, 0))
-    return np.where(scaled >= float(range_.max), range_.max, inside.astype(numbers.dtype)).astype(
-        numbers.dtype
-    )
+    wide = numbers.astype(np.float64)
+    near = wide * factor
+    exact = (np.abs(near) < 2.0**53) & (np.abs(wide) <= 2.0**53)
+    range_ = np.iinfo(dtype)
+    scaled = np.zeros(numbers.shape, dtype)
+    scaled[exact] = np.clip(near[exact], float(range_.min), min(float(range_.max), 2.0**53))
+    for i in np.flatnonzero(~exact & ~np.isnan(near)):
+        if isinf(factor):
+            scaled[i] = range_.max if near[i] > 0 else range_.min
+            continue
+        product = int(Fraction(int(numbers[i])) * Fraction(factor))
+        scaled[i] = min(max(product, int(range_.min)), int(range_.max))
+    return scaled
 
 
 def _to_bfloat16(numbers: NDArray[np.float32]) -> NDArray[np.uint16]:
@@ -344,31 +359,17 @@ def address(array: NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
-def load_heap(path: str) -> None:
-    """Do nothing: nobody could map a shared heap."""
-
-
-def heap_line() -> str:
-    """Say why there is no shared heap."""
-    return "shared heap: none; one rank has nobody to share it with"
-
-
-def heap_figures() -> dict[str, int]:
-    """Return the figures of no heap."""
-    return {"span": 0}
-
-
 def heap_allocate(bytes: int) -> None:
-    """Return None: there is no heap."""
+    """Return None: one rank has nobody to share memory with."""
 
 
 def heap_holds(address: int, bytes: int) -> bool:
-    """Tell that no heap holds it."""
+    """Tell that no shared memory holds it."""
     return False
 
 
 def heap_memory() -> tuple[int, int]:
-    """Return the descriptor and the size of no heap."""
+    """Return the descriptor and the size of no shared memory."""
     return -1, 0
 
 

@@ -1,4 +1,4 @@
-"""Horovod's names for Sirtaki: `horovod.X` is `sirtaki.X`, the same module under another name."""
+"""Horovod's names for Sirtaki: `horovod.X` is the same module as `sirtaki.X`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports `horovod.X` as the very module `sirtaki.X`, so that there is one of everything."""
+"""Imports `horovod.X` as the module `sirtaki.X` itself, so that each object exists once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import sirtaki
 from sirtaki.interface import HOROVOD_VERSION
 
-# Modules with names or contents of their own in Horovod, written out in this package.
+# Modules whose names or contents differ in Horovod; this package defines them.
 _OWN = ("horovod.common", "horovod.runner", "horovod._alias")
 
 
@@ -28,26 +28,26 @@ class _AliasLoader(Loader):
         return module
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """Return what `python -m horovod.X` runs."""
+        """Return the code that `python -m horovod.X` runs."""
         spec = importlib.util.find_spec(self._target)
         if spec is None or not isinstance(spec.loader, InspectLoader):
             return None
         return spec.loader.get_code(self._target)
 
     def exec_module(self, module: ModuleType) -> None:
-        # It has been executed under its own name; the import system has just given it the alias's.
+        # It was executed under its own name; the import system has just set the alias's spec.
         module.__spec__ = self._spec
 
 
-# What Horovod has besides, and what to say of it.
-_MISSING = {
-    "mxnet": "the binding for MXNet",
-    "runner.elastic": "elastic training",
-}
+# Parts of Horovod that are missing here, and their descriptions in the message.
+_MISSING = {"mxnet": "the binding for MXNet"}
+# Modules of elastic jobs that this package does not define.
+_ELASTIC = "horovod.runner.elastic."
+_WRITTEN = ("discovery", "settings")
 
 
 def _explain_missing(name: str) -> None:
-    """Raise ModuleNotFoundError for a module of Horovod that is not here."""
+    """Raise ModuleNotFoundError for a module of Horovod that is missing here."""
     for prefix, what in _MISSING.items():
         if f"{name}.".startswith(f"horovod.{prefix}."):
             raise ModuleNotFoundError(
@@ -57,6 +57,16 @@ def _explain_missing(name: str) -> None:
                 "(torch, tensorflow, keras, data, runner) is here",
                 name=name,
             )
+    module = name.removeprefix(_ELASTIC)
+    if module != name and module not in _WRITTEN:
+        raise ModuleNotFoundError(
+            f"there is no {name}: Sirtaki's launcher drives elastic jobs its own way. Start "
+            "them by horovodrun --min-np … --host-discovery-script …, "
+            "horovod.run(min_num_proc=…, host_discovery=…), horovod.spark.run_elastic or "
+            "horovod.ray.ElasticRayExecutor; hosts are found by classes of "
+            f"{_ELASTIC}discovery",
+            name=name,
+        )
 
 
 class _AliasFinder(MetaPathFinder):
@@ -76,6 +86,6 @@ class _AliasFinder(MetaPathFinder):
 
 
 def install(meta_path: list[Any]) -> None:
-    """Put the finder in front of the ones that look for files, once."""
+    """Insert the finder before those that search for files, once."""
     if not any(isinstance(finder, _AliasFinder) for finder in meta_path):
         meta_path.insert(0, _AliasFinder())

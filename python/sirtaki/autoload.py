@@ -1,7 +1,7 @@
-"""Makes `torch.distributed` know the backend; called whenever PyTorch is imported.
+"""Registers the `torch.distributed` backend; called whenever PyTorch is imported.
 
-An exception here would come out of `import torch` in every program of the environment, so nothing
-is imported that could fail, and nothing that takes time.
+An exception here would escape from `import torch` in every program of the environment, so this
+module imports nothing that may fail or take long.
 """
 
 from __future__ import annotations
@@ -13,20 +13,18 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from sirtaki import timed_steps
+from sirtaki.importing import uncollected
+from sirtaki.schedulers.table import is_started
 from sirtaki.stand_in import NAME, stand_in
 
 _DEVICES = ["cpu", "cuda", "xpu"]
 _TRUE = frozenset(("1", "true", "yes", "on"))
 _ENV_RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
-# One of these is set by every starter that sets none of PyTorch's; see started_by.py.
-_STARTED = (
-    *("OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"),
-    *("PALS_RANKID", "JSM_NAMESPACE_RANK", "SLURM_STEP_ID", "FLUX_TASK_RANK"),
-)
 
 
 def register() -> None:
-    """Register the backend, unless PyTorch cannot have any or has it already."""
+    """Register the backend, unless PyTorch supports none or has it already."""
     try:
         import torch.distributed as dist
 
@@ -47,15 +45,17 @@ def register() -> None:
 
 def _create(options: Any, backend_options: Any = None) -> Any:
     _open_functions()
-    from sirtaki.torch.distributed.group import create
-
+    with uncollected():
+        from sirtaki.torch.distributed.group import create
     return create(options, backend_options)
 
 
 def _complete(dist: Any) -> None:
-    """Change what PyTorch does only where the user has asked for it."""
+    """Modify PyTorch only if the user has requested it."""
+    if folder := os.environ.get(timed_steps.FOLDER):
+        timed_steps.note_steps(folder)
     by_default = os.environ.get("SIRTAKI_TORCH_DEFAULT", "").strip().lower() in _TRUE
-    if by_default or any(map(os.environ.get, _STARTED)):
+    if by_default or is_started(os.environ):
         handlers = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
         handlers["env"] = _env_rendezvous(handlers["env"])
     if by_default:
@@ -64,7 +64,7 @@ def _complete(dist: Any) -> None:
 
 @functools.cache
 def _open_functions() -> None:
-    """Open to our groups, once there is one, what PyTorch keeps for its own."""
+    """Let PyTorch's functions for its own backends accept our groups, once one exists."""
     import torch.distributed as dist
 
     _serve(dist, "monitored_barrier", "group")
@@ -72,7 +72,7 @@ def _open_functions() -> None:
 
 
 def _serve(dist: Any, name: str, parameter: str) -> None:
-    """Let a function that refuses our groups hand them over; `parameter` is where it takes one."""
+    """Make a function that refuses our groups delegate to them; `parameter` names the group."""
     theirs = getattr(dist, name, None)
     if theirs is None:
         return
@@ -80,7 +80,7 @@ def _serve(dist: Any, name: str, parameter: str) -> None:
     @functools.wraps(theirs)
     def function(*args: Any, **kwargs: Any) -> Any:
         group = args[0] if args else kwargs.get(parameter)
-        # Whoever has a group of ours has loaded this.
+        # A program with one of our groups has loaded this.
         ours = sys.modules.get("sirtaki.torch.distributed.group")
         if ours is not None and isinstance(group or dist.group.WORLD, ours.Group):
             from sirtaki.torch.distributed import functions
@@ -93,7 +93,7 @@ def _serve(dist: Any, name: str, parameter: str) -> None:
 
 
 def _env_rendezvous(theirs: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-    """Let `env://` do where an mpirun or srun has set none of PyTorch's variables."""
+    """Make `env://` work where mpirun or srun has set none of PyTorch's variables."""
 
     @functools.wraps(theirs)
     def rendezvous(url: str, **kwargs: Any) -> Iterator[Any]:
@@ -101,7 +101,7 @@ def _env_rendezvous(theirs: Callable[..., Iterator[Any]]) -> Callable[..., Itera
             return theirs(url, **kwargs)
         try:
             from sirtaki.torch.distributed import started
-        except ImportError:  # a program that does not use us needs none of this
+        except ImportError:  # a program that does not use Sirtaki needs none of this
             return theirs(url, **kwargs)
         return started.rendezvous(url, theirs, **kwargs)
 

@@ -1,7 +1,7 @@
-"""The engine's operations for libraries in other languages: cpp/ffi/sirtaki.h describes them.
+"""The engine's operations for libraries in other languages; see cpp/ffi/sirtaki.h.
 
-A library is handed the address of a table of functions, by whatever way Python reaches it, and
-finds the world of ``init()`` through it. It links nothing and needs no Python of its own.
+A library receives the address of a function table from Python by any route, and finds the world of
+``init()`` through it. It needs no linking and no Python of its own.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""What this package is compatible with; loads nothing, so that launcher and doctor can ask."""
+"""The compatible Horovod version; loads nothing, so that launcher and doctor can use it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-# Of Horovod; libraries compare it before they use a feature.
+# Horovod's version; libraries compare it before they use a feature.
 HOROVOD_VERSION = "0.28.1"
 
 
 def second_owner_of_horovod(folder: Path) -> str | None:
-    """Say what to do where Horovod itself is installed in `folder` too; None where it is not.
+    """Return advice if Horovod itself is also installed in `folder`, else None.
 
-    It only looks at names: this is done at every import of `horovod`, and importlib.metadata
-    would take longer than all the rest of it.
+    It only looks at names: this runs at every import of `horovod`, and importlib.metadata would
+    take longer than the rest of it.
     """
     for path in folder.glob("horovod-*"):
         version = path.stem.split("-")[1]

@@ -1,8 +1,8 @@
-"""Lets our groups stand in for PyTorch's backends for CPU tensors, under the names of those.
+"""Lets our groups replace PyTorch's backends for CPU tensors, under those backends' names.
 
-A program that asks for Gloo must be told Gloo wherever it asks later: libraries compare the name
-with those that they know. So nothing changes but what a group is made of. As `sirtaki.autoload`,
-this is imported with PyTorch itself.
+A program that requests Gloo must see Gloo wherever it asks later, because libraries compare the
+name with those that they know. So only the implementation of a group changes. Like
+`sirtaki.autoload`, this module is imported with PyTorch itself.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Any
 
 NAME = "sirtaki"
 
-# Of the group that PyTorch makes now, the backend of each device as the program asked for it.
+# The requested backend of each device, for the group that PyTorch is making.
 _asked: ContextVar[dict[str, str] | None] = ContextVar("_asked", default=None)
-# The name that a program gave where PyTorch is given another.
+# The program's backend name where PyTorch receives another one.
 _given: ContextVar[str | None] = ContextVar("_given", default=None)
 
 
 def asked_names() -> Mapping[str, str]:
-    """Return which backend the program asked for, by device, for the group that is made now.
+    """Return the requested backends by device, for the group that is being made.
 
-    Empty where it asked for us.
+    Empty if the program requested ours.
     """
     return _asked.get() or {}
 
 
 def stand_in(dist: Any) -> None:
-    """Make groups of ours wherever a backend for CPU tensors is asked for, by name or by none."""
+    """Make our groups wherever a backend for CPU tensors is requested, by name or by default."""
     meant = {"gloo"} if dist.is_mpi_available() else {"gloo", "mpi"}
     _make_ours(dist.distributed_c10d, meant)
     if "mpi" in meant:
@@ -37,7 +37,7 @@ def stand_in(dist: Any) -> None:
 
 
 def _make_ours(c10d: Any, meant: Iterable[str]) -> None:
-    """Let PyTorch find our backend for a device while it makes a group, and then alone."""
+    """Make PyTorch use our backend for a device while it makes a group, and only then."""
     config = c10d.BackendConfig
     their_map, their_helper = config.get_device_backend_map, c10d._new_process_group_helper
 
@@ -64,7 +64,7 @@ def _make_ours(c10d: Any, meant: Iterable[str]) -> None:
 
 
 def _start_as_gloo_does(dist: Any, name: str) -> None:
-    """Let ranks meet at a store for a backend for which PyTorch has none, as it numbers them."""
+    """Start a backend named `name` as PyTorch starts Gloo, so that its ranks meet at a store."""
     c10d = dist.distributed_c10d
     theirs = dist.init_process_group
 

@@ -219,8 +219,10 @@ def caffe(
 def log_text(stderr: str) -> list[str]:
     """The log's lines without the prefixes of glog and of the launcher.
 
-    Those of threads that fetch data ahead, which come at any time, are left out.
+    Those of threads that fetch data ahead, which come at any time, are left out, and the
+    launcher's last one.
     """
+    stderr = re.sub(r"^\d+ ranks, [\d.]+ s.*\n", "", stderr, flags=re.MULTILINE)
     lines = [re.sub(r"^\[\d+\]<stderr>:", "", line) for line in stderr.splitlines()]
     texts = [line.split("] ", 1)[1] if re.match(r"[IWEF]\d{4} ", line) else line for line in lines]
     return [text for text in texts if text != "Restarting data prefetching from start."]

@@ -1,5 +1,8 @@
-// The test runner's entry, and what it says of a test that fails.
+// The test runner's entry, what it prints of a test that fails, and the limit of each test.
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include <unistd.h>
+
+#include <csignal>
 #include <iostream>
 #include <string>
 
@@ -7,14 +10,24 @@
 
 namespace {
 
-/// Shows the command that runs a failed case alone.
+// The slowest takes two minutes on a busy machine.
+constexpr unsigned kLimitSeconds = 900;
+
+/// Shows the command that runs a failed case alone, and ends one that hangs.
 class Alone : public doctest::IReporter {
  public:
-  explicit Alone(const doctest::ContextOptions& options) : program_(options.binary_name.c_str()) {}
+  explicit Alone(const doctest::ContextOptions& options) : program_(options.binary_name.c_str()) {
+    // The runner reports the case in which this signal arrives.
+    std::signal(SIGALRM, [](int) { std::raise(SIGTERM); });
+  }
 
-  void test_case_start(const doctest::TestCaseData& data) override { name_ = data.m_name; }
+  void test_case_start(const doctest::TestCaseData& data) override {
+    name_ = data.m_name;
+    alarm(kLimitSeconds);
+  }
   void test_case_reenter(const doctest::TestCaseData& data) override { name_ = data.m_name; }
   void test_case_end(const doctest::CurrentTestCaseStats& stats) override {
+    alarm(0);
     if (!stats.testCaseSuccess) {
       std::cout << "to run it alone: " << program_ << " --test-case='" << name_ << "'\n";
     }

@@ -12,6 +12,7 @@
 
 #include "half_numbers.h"
 #include "math/codec.h"
+#include "math/integers.h"
 #include "math/reduce.h"
 
 // The rules of math/reduce.h, one element after another, in the plainest way.
@@ -64,6 +65,8 @@ T multiplied(T value, double factor) {
   if (factor == 1.0 || std::is_same_v<T, bool>) return value;
   if constexpr (std::is_floating_point_v<T>) {
     return value * static_cast<T>(factor);
+  } else if constexpr (sizeof(T) == sizeof(int64_t)) {
+    return scaled(value, factor);  // which integers of Python are compared with
   } else {
     const double product = std::trunc(static_cast<double>(value) * factor);
     if (std::isnan(product)) return 0;
@@ -142,6 +145,13 @@ void reduce_as(ReduceOp op, const std::vector<Bytes>& srcs, size_t count, Scale 
 
 inline void reduce(Dtype dtype, ReduceOp op, const std::vector<Bytes>& srcs, size_t count,
                    Scale scale, Bytes& out) {
+  if (op == ReduceOp::kAverage && is_integer(dtype)) {
+    std::vector<const void*> sources;
+    for (const Bytes& source : srcs) sources.push_back(source.data());
+    // Which integers of Python are compared with.
+    return average_fn(dtype)(out.data(), nullptr, sources.data(), static_cast<int>(srcs.size()),
+                             count, scale);
+  }
   switch (dtype) {
     case Dtype::kBool:
       return reduce_as<Bool>(op, srcs, count, scale, out);

@@ -63,8 +63,7 @@ inline void run_to_end(Backend& backend, const Doorbell& doorbell, const Op& op,
 
 /// One rank with its backend, driven by the test's thread.
 struct Member {
-  Member(std::shared_ptr<Region> region, int world_rank, size_t chunk,
-         const sirtaki_heap* heap = nullptr)
+  Member(std::shared_ptr<Region> region, int world_rank, size_t chunk, OwnHeap* heap = nullptr)
       : rank(world_rank),
         size(region->ranks()),
         chunk_bytes(chunk),
@@ -94,7 +93,7 @@ struct Member {
 
 /// Runs `body(member)` for each rank of a world of `n`, which all have `heap`.
 inline void run_members(int n, size_t chunk_bytes, const std::function<void(Member&)>& body,
-                        const sirtaki_heap* heap = nullptr) {
+                        OwnHeap* heap = nullptr) {
   const std::shared_ptr<Region> region = Region::anonymous(n);
   run_threads(
       n,

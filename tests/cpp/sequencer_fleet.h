@@ -26,10 +26,10 @@ struct Told {
 };
 
 /// A rank: its side of the negotiation, and what it was told.
-class Client {
+class Client final : Negotiation::Listener {
  public:
   Client(int rank, int size, std::function<void(std::string_view)> answer)
-      : sets_(size), negotiation(rank, sets_, events(std::move(answer))) {}
+      : answer_(std::move(answer)), sets_(size), negotiation(rank, sets_, *this) {}
 
   std::deque<std::string> inbox;  ///< sent by the sequencer, not yet read
   std::vector<std::vector<Told>> batches;
@@ -59,23 +59,19 @@ class Client {
   }
 
  private:
-  Negotiation::Events events(std::function<void(std::string_view)> answer) {
-    return {[this](std::vector<Item> items) { run(std::move(items)); },
-            [this](const Entry&, const Error& error) {
-              codes.push_back(error.code);
-              errors.emplace_back(error.what());
-            },
-            [this, answer = std::move(answer)](std::string_view message) {
-              ++flushes;
-              answer(message);
-            },
-            [](int64_t) {},
-            [](int) {},
-            [this](int rank) { left.push_back(rank); },
-            [](Reader&) {}};
+  void receive_refusal(const Entry&, const Error& error) override {
+    codes.push_back(error.code);
+    errors.emplace_back(error.what());
   }
-
-  void run(std::vector<Item> items) {
+  void receive_flush(std::string_view message) override {
+    ++flushes;
+    answer_(message);
+  }
+  void receive_tune(int64_t) override {}
+  void receive_meet(int) override {}
+  void receive_shutdown(int rank) override { left.push_back(rank); }
+  void receive_states(Reader&) override {}
+  void receive_batch(std::vector<Item> items) override {
     std::vector<Told> batch;
     for (const Item& item : items) {
       // A response that comes again was told by its id.
@@ -87,6 +83,7 @@ class Client {
     batches.push_back(std::move(batch));
   }
 
+  const std::function<void(std::string_view)> answer_;
   ProcessSets sets_;
   std::set<std::shared_ptr<const Response>> seen_;
 
@@ -126,9 +123,11 @@ class Fleet {
     for (int r = 0; r < size(); ++r) submit(r, request);
   }
 
-  void leave(int rank) {
+  void leave(int rank) { say(rank, Up::kShutdown); }
+  void finish(int rank) { say(rank, Up::kLast); }
+  void say(int rank, Up what) {
     std::string message;
-    Writer(message).put(Up::kShutdown);
+    Writer(message).put(what);
     sequencer.receive(rank, message, now_ns);
   }
 

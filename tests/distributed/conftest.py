@@ -6,7 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.distributed.jobs import Forks
 from tests.distributed.suite_pool import Pool
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """What starts ranks without importing PyTorch for each."""
+    made = Forks()
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

@@ -68,8 +68,8 @@ def run(
 
 # ---- Going on ----
 
-FIFTY = """
-for number in range(50):
+TWENTY = """
+for number in range(20):
     first, ends = hvd.ProcessSet([0]), hvd.ProcessSet([0, size - 1])
     live(number, process_sets=[first, ends])
     assert (first.process_set_id, ends.process_set_id) == (1, 2)
@@ -84,18 +84,21 @@ print(len(met))
 
 @pytest.mark.parametrize(
     ("host_of", "tls"),
-    [(ONE_HOST, False), (TWO_HOSTS, False), ((0, 1, 1), True)],
-    ids=["one host", "two hosts", "encrypted"],
+    [
+        pytest.param(ONE_HOST, False, id="one host"),
+        pytest.param(TWO_HOSTS, False, id="two hosts", marks=pytest.mark.slow),
+        pytest.param((0, 1, 1), True, id="encrypted", marks=pytest.mark.slow),
+    ],
 )
-def test_fifty_engines_with_process_sets_are_right_on_the_links_of_one_meeting(
+def test_twenty_engines_with_process_sets_are_right_on_the_links_of_one_meeting(
     tmp_path: Path, host_of: Sequence[int], tls: bool
 ) -> None:
-    printed, errors = run(FIFTY, tmp_path, host_of, tls=tls)
+    printed, errors = run(TWENTY, tmp_path, host_of, tls=tls)
     assert printed == ["1"] * len(host_of), errors
 
 
 @WORLDS
-def test_threads_may_take_turns_at_leaving_and_joining(
+def test_threads_take_turns_and_a_forked_child_leaves_its_parents_links_alone(
     tmp_path: Path, host_of: Sequence[int]
 ) -> None:
     code = """
@@ -106,19 +109,6 @@ def in_thread(work, *arguments):
 for number in range(5):
     in_thread(live, number)
     in_thread(end)
-print(len(met))
-"""
-    printed, errors = run(code, tmp_path, host_of)
-    assert printed == ["1"] * len(host_of), errors
-
-
-@WORLDS
-def test_a_forked_child_leaves_its_parents_links_alone(
-    tmp_path: Path, host_of: Sequence[int]
-) -> None:
-    code = """
-live(1)
-end()
 kept = lifecycle._Process.links
 if os.fork() == 0:
     used = kept.renew(kept._settings)
@@ -126,7 +116,7 @@ if os.fork() == 0:
     lifecycle._leave()
     os._exit(3 if used else 0)
 assert os.wait()[1] == 0
-live(2)
+live(5)
 end()
 print(len(met))
 """
@@ -136,46 +126,41 @@ print(len(met))
 
 # ---- Meeting anew ----
 
+CHANGES = {
+    "lost its links": "lifecycle._Process.links.close(); lifecycle._Process.links = None",
+    "has other settings": "os.environ['SIRTAKI_DIRECT_HOSTS'] = '2'",
+    "has other cores": "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])",
+}
+
 
 @WORLDS
-@pytest.mark.parametrize(
-    "change",
-    [
-        "lifecycle._Process.links.close(); lifecycle._Process.links = None",
-        "os.environ['SIRTAKI_DIRECT_HOSTS'] = '2'",
-        "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])",
-    ],
-    ids=["lost its links", "has other settings", "has other cores"],
-)
-@pytest.mark.parametrize("who", [0, -1], ids=["first", "last"])
-def test_all_meet_anew_when_one_rank_cannot_go_on(
-    tmp_path: Path, host_of: Sequence[int], change: str, who: int
+def test_all_meet_anew_when_one_rank_cannot_go_on_or_the_membership_is_another(
+    tmp_path: Path, host_of: Sequence[int]
 ) -> None:
     code = f"""
+def meetings():
+    met.clear()
+    for number in (2, 3):
+        live(number)
+        end()
+    return len(met)
 live(1)
 end()
-if launched == {who} % size:
-    {change}
-live(2)
-end()
-live(3)
-end()
-print(len(met))
-"""
-    printed, errors = run(code, tmp_path, host_of)
-    assert printed == ["2"] * len(host_of), errors
-
-
-@WORLDS
-def test_another_membership_is_met_anew_each_time(tmp_path: Path, host_of: Sequence[int]) -> None:
-    code = """
-for number in range(4):
+for name, change in {CHANGES}.items():
+    for who in (0, size - 1):
+        if launched == who:
+            exec(change)
+        print(name, meetings())
+for number in range(3):
     live(number, comm=None if number % 2 else list(reversed(range(size))))
     end()
 print(len(met))
 """
     printed, errors = run(code, tmp_path, host_of)
-    assert printed == ["4"] * len(host_of), errors
+    once_each = [f"{name} 1" for name in CHANGES for _ in ("first", "last")]
+    for said in printed:
+        # One of the last change, and one of each membership.
+        assert said.splitlines() == [*once_each, "4"], errors
 
 
 # ---- Ranks that are gone ----
@@ -224,7 +209,14 @@ elif launched == {waits} % size:
 
 
 @WORLDS
-@pytest.mark.parametrize("dies", [0, 1, -1], ids=["first", "second", "last"])
+@pytest.mark.parametrize(
+    "dies",
+    [
+        pytest.param(0, id="first"),
+        pytest.param(1, id="second", marks=pytest.mark.nightly),
+        pytest.param(-1, id="last"),
+    ],
+)
 def test_a_rank_killed_at_any_moment_of_the_hand_over_leaves_an_error_not_a_hang(
     tmp_path: Path, host_of: Sequence[int], dies: int
 ) -> None:

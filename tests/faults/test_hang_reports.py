@@ -30,7 +30,7 @@ import os, sys, time
 sys.path.insert(0, {str(ROOT)!r})
 import torch
 import sirtaki.torch as hvd
-from sirtaki.torch.device import routes
+from sirtaki.torch.device import layer
 from tests.parallel.device.fake_device import FakeDevice
 
 class NeverCompletes(FakeDevice):
@@ -40,13 +40,13 @@ class NeverCompletes(FakeDevice):
         super().launch(work)
 
 hvd.init()
-routes.devices["cpu"] = NeverCompletes(f"fake {{hvd.rank()}}", eager=True)
+layer.devices["cpu"] = NeverCompletes(f"fake {{hvd.rank()}}", eager=True)
 hvd.allreduce(torch.ones(3), name="grad")
 """
 
 
+@needs.installed("torch")
 def test_an_accelerator_that_never_completes_is_named(job: Job) -> None:
-    needs.package("torch")
     process = job.start(*WARN, "-np", "2", *python(NEVER_COMPLETES))
     try:
         ranks = Hanging(process)
@@ -59,7 +59,7 @@ def test_an_accelerator_that_never_completes_is_named(job: Job) -> None:
     assert "stalled: no operation has ended for" in ranks.text
     assert "and no rank is missing" in ranks.text
     assert (
-        "allreduce 'grad' has waited for 1 s; asked for by ranks 0-1; handed to the accelerator, "
+        "allreduce 'grad' has waited for 1 s; called by ranks 0-1; handed to the accelerator, "
         "which has not completed it"
     ) in ranks.text
     assert "likely cause: the accelerators have allreduce 'grad' and do not complete it" in (
@@ -85,5 +85,5 @@ def test_a_terminal_of_forty_columns_gets_the_whole_report(job: Job) -> None:
         process.wait()
         os.close(ours)
     text = shown.decode().replace("\r\n", "\n")
-    assert "rank 1 held up rank 0\n  allreduce 'metric' has waited for 1 s; asked for by" in text
+    assert "rank 1 held up rank 0\n  allreduce 'metric' has waited for 1 s; called by" in text
     assert "likely cause: rank 1 waits for a lock or another thread of its own at <string>:" in text

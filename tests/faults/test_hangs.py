@@ -135,10 +135,10 @@ FAULTS = {
         r"<string>:\d+ gives other tensor names on other ranks: allreduce 'weights?' and "
         r"allreduce 'weights?'"
     ),
-    "stopped": r"rank 1 is stopped by a signal: kill -CONT \d+ lets it go on",
+    "stopped": r"rank 1 is stopped by a signal: kill -CONT \d+ resumes it",
     "with_the_lock": r"rank 1 is in C code that holds Python's lock \(GIL\)",
     "after_an_exception": (
-        r"rank 1 deals with an exception that the others did not get \(ValueError: bad sample\)"
+        r"rank 1 handles an exception that the others did not get \(ValueError: bad sample\)"
     ),
     "waiting_for_input": r"rank 1 waits for a line on standard input",
     "in_a_debugger": r"rank 1 is in a debugger \(pdb\): the job goes on when it does",
@@ -158,9 +158,7 @@ def test_the_report_of_a_hang_names_what_is_wrong(job: Job, where: str) -> None:
     with hanging(job, where) as ranks:
         ranks.until(f"likely cause: {FAULTS[where]}")
         ranks.until(r"more: sirtaki hang \w+ --stacks, sirtaki stacks \w+")
-    assert re.search(
-        r"has waited for \d+ s; asked for by ranks 0,2; missing ranks: 1 \(", ranks.text
-    )
+    assert re.search(r"has waited for \d+ s; called by ranks 0,2; missing ranks: 1 \(", ranks.text)
 
 
 def test_the_report_shows_operation_ranks_process_and_line(job: Job) -> None:
@@ -173,7 +171,7 @@ def test_the_report_shows_operation_ranks_process_and_line(job: Job) -> None:
         r"stalled: no operation has ended for \d s; rank 1 held up ranks 0,2", shown[0]
     )
     assert re.fullmatch(
-        r"  allreduce 'metric' has waited for \d s; asked for by ranks 0,2; "
+        r"  allreduce 'metric' has waited for \d s; called by ranks 0,2; "
         r"missing ranks: 1 \(localhost\)",
         shown[1],
     )
@@ -188,12 +186,10 @@ def test_the_report_shows_operation_ranks_process_and_line(job: Job) -> None:
 
 def test_a_message_that_nobody_sends_is_reported_with_its_peer(job: Job) -> None:
     with hanging(job, "receiving") as ranks:
-        ranks.until(
-            r"receive with tag 5 has waited for \d s; asked for by rank 1; missing ranks: 0"
-        )
+        ranks.until(r"receive with tag 5 has waited for \d s; called by rank 1; missing ranks: 0")
 
 
-def test_a_job_is_asked_why_it_hangs_by_another_command(job: Job) -> None:
+def test_a_job_is_asked_why_it_hangs_by_another_command_until_it_has_ended(job: Job) -> None:
     with hanging(job, "in_a_deadlock", "--no-stall-check") as ranks:
         ranks.until(r"rank 1 is \d+;")
         command = [*SIRTAKI, "hang", ranks.pids["1"], "--stacks"]
@@ -204,15 +200,10 @@ def test_a_job_is_asked_why_it_hangs_by_another_command(job: Job) -> None:
     assert re.search(FAULTS["in_a_deadlock"], text)
     assert "in in_a_deadlock" in text
     assert "sirtaki/core/operations" in text  # the whole stack of those that wait
-
-
-def test_a_job_that_has_ended_is_not_known(job: Job) -> None:
-    with hanging(job, "in_a_deadlock") as ranks:
-        ranks.until(r"rank 1 is \d+;")
-        pid = ranks.pids["1"]
+    pid = ranks.pids["1"]
     done = subprocess.run([*SIRTAKI, "hang", pid], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"{pid!r}: no job of yours here is called so" in done.stderr
+    assert f"no running job {pid!r}" in done.stderr
 
 
 HEALTHY = """
@@ -281,7 +272,8 @@ def test_a_slow_job_is_not_called_a_hang(job: Job, limit: str, times: tuple[str,
 
 
 def test_a_job_that_stalls_for_too_long_exits_with_70(job: Job) -> None:
-    flags = ("--stall-check-warning-time-seconds", "1", "--stall-check-shutdown-time-seconds", "2")
+    # Time for the report before the end, on a busy machine too.
+    flags = ("--stall-check-warning-time-seconds", "1", "--stall-check-shutdown-time-seconds", "6")
     with hanging(job, "with_another_name", *flags) as ranks:
         ranks.until("CollectiveTimeoutError")
         assert ranks._process.wait() == 70
@@ -361,35 +353,7 @@ def test_without_our_launcher_the_lowest_rank_of_a_host_prints_the_report(tmp_pa
     line = 1 + OWN_PROCESSES.split("\n").index("        time.sleep(2.5)")
     assert re.search(
         r"sirtaki: stalled: no operation has ended for 1 s; rank 1 held up rank 0\n"
-        r"  allreduce 'second' has waited for 1 s; asked for by rank 0; missing ranks: 1 \(\S+\)\n"
+        r"  allreduce 'second' has waited for 1 s; called by rank 0; missing ranks: 1 \(\S+\)\n"
         rf"  likely cause: rank 1 does nothing at {script}:{line}; the others wait for it\n",
         done.stderr,
     ), done.stderr
-
-
-GROUPS = """
-import time
-import torch
-import torch.distributed as dist
-dist.init_process_group("sirtaki")
-pair = dist.new_group([1, 2])
-rank, one = dist.get_rank(), torch.ones(3)
-dist.all_reduce(one)
-if rank == 2:
-    time.sleep(2.5)
-if rank > 0:
-    dist.all_reduce(one, group=pair)
-dist.all_reduce(one)
-dist.destroy_process_group()
-"""
-
-
-def test_ranks_of_a_group_are_called_by_their_numbers_in_the_job(job: Job) -> None:
-    done = job.run("--stall-check-warning-time-seconds", "1", "-np", "3", *python(GROUPS))
-    assert done.returncode == 0, done.stderr
-    assert re.search(
-        r"  allreduce 'noname\.0' of group \S+ has waited for 1 s; asked for by rank 1; "
-        r"missing ranks: 2 \(localhost\)\n",
-        done.stderr,
-    ), done.stderr
-    assert "; rank 2 held up ranks 0-1\n" in done.stderr

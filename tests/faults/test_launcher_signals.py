@@ -98,6 +98,48 @@ def test_a_signal_spares_the_helpers_that_a_script_has_started(job: Job) -> None
     assert not job.processes()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_saves_at_its_end_has_its_helpers_and_what_they_leave_ends_too(
+    job: Job, number: signal.Signals
+) -> None:
+    code = (
+        "import os, signal, subprocess, sys, time\n"
+        "got = []\n"
+        "for number in (signal.SIGTERM, signal.SIGINT):\n"
+        "    signal.signal(number, lambda number, _: got.append(number))\n"
+        "helper = subprocess.Popen(['sleep', '600'])\n"
+        f"{UNTIL_SIGNALLED}"
+        "time.sleep(0.3)\n"
+        "print('saved with helper', helper.poll(), len(got), flush=True)\n"
+    )
+    wrapped = ("sh", "-c", f'{sys.executable} -c "$0"; exit $?', code)
+    with job.start("-np", "2", "--termination-grace-seconds", "60", *wrapped) as launcher:
+        lines_until(launcher, "ready", 2)
+        launcher.send_signal(number)
+        output, _ = launcher.communicate(timeout=LIMIT)
+    assert output.count("saved with helper None 1") == 2
+    assert launcher.returncode == 128 + number
+    assert not job.processes()
+
+
+def test_helpers_that_handle_sigterm_do_not_keep_a_rank_that_does_not(job: Job) -> None:
+    # As PyTorch's data loaders do.
+    code = (
+        "import os, signal, threading, time\n"
+        "if os.fork() == 0:\n"
+        "    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))\n"
+        "    while True: time.sleep(0.1)\n"
+        "threading.Thread(target=time.sleep, args=(600,)).start()\n"
+        "time.sleep(0.3)\n"
+    )
+    arguments = ("-np", "1", "--termination-grace-seconds", "60", *python(code + WAITING))
+    with job.start(*arguments) as launcher:
+        lines_until(launcher, "ready", 1)
+        launcher.terminate()
+        launcher.communicate(timeout=LIMIT)
+    assert not job.processes()
+
+
 def test_ranks_that_do_not_know_a_signal_end_by_it_and_are_named(job: Job) -> None:
     with job.start("-np", "1", *GRACE, *python("import time\n" + WAITING)) as launcher:
         lines_until(launcher, "ready", 1)

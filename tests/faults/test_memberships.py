@@ -19,6 +19,26 @@ HOSTS = pytest.mark.parametrize(
     "host_of", [(0, 0, 0, 0), (0, 0, 1, 1)], ids=["one host", "two hosts"]
 )
 
+SEQUENCE = """
+import os, subprocess, sys, time
+import numpy as np
+import sirtaki as hvd
+
+number = int(os.environ.get("PROGRAM", "1"))
+os.environ["PROGRAM"] = str(number + 1)
+time.sleep(0.5 * (number == 2 and os.environ["HOROVOD_RANK"] == "0"))
+hvd.init()
+assert hvd.allreduce(np.ones(1), op=hvd.Sum)[0] == hvd.size()
+print(number, flush=True)
+if number < 3:
+    hvd.shutdown()
+    again = [sys.executable, __file__]
+    if number == 1:
+        subprocess.run(again, check=True)
+    else:
+        os.execv(sys.executable, again)
+"""
+
 PRELUDE = """
 import os
 import numpy as np
@@ -36,29 +56,57 @@ def live(members):
 """
 
 
+@pytest.mark.slow
+def test_programs_that_follow_one_another_in_a_rank_meet_each_time(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(SEQUENCE)
+    code = f"import runpy; runpy.run_path({str(program)!r})"
+    for done in run_ranks(code, tmp_path, (0, 0, 1), LIMIT, PATIENT):
+        assert done.returncode == 0, done.stderr
+        assert sorted(done.stdout.split()) == ["1", "2", "3"]
+
+
+def test_a_process_that_a_rank_starts_cannot_be_that_rank_too(tmp_path: Path) -> None:
+    code = """
+import os, subprocess, sys
+import sirtaki as hvd
+
+hvd.init()
+if hvd.rank() == 1:
+    again = [sys.executable, "-c", "import sirtaki as hvd; hvd.init()"]
+    done = subprocess.run(again, capture_output=True, text=True)
+    told = done.stderr.strip().splitlines()[-1]
+    assert f"another process is rank 1 of this job, and lives: process {os.getpid()}" in told
+hvd.barrier()
+"""
+    for done in run_ranks(code, tmp_path, (0, 0), LIMIT, PATIENT):
+        assert done.returncode == 0, done.stderr
+
+
+WORLDS = {
+    "alone": [[0], [0], [2, 3], ALL],
+    "some first": [[0, 1], ALL],
+    "some in between": [ALL, [0, 1], ALL, ALL],
+    "other orders": [[1, 0], [0, 1], [3, 2, 1], ALL, [3, 1, 0, 2], ALL],
+    "disjoint, side by side": [[0, 2], [1, 3], ALL, [3, 1], [2, 0], ALL],
+    "three times while others wait": [[1, 2], [1, 2], [1, 2], ALL],
+}
+
+
 @HOSTS
-@pytest.mark.parametrize(
-    "worlds",
-    [
-        pytest.param([[0, 1], ALL], id="some first"),
-        pytest.param([ALL, [0, 1], ALL, ALL], id="some in between"),
-        pytest.param([[1, 0], [0, 1], [3, 2, 1], ALL, [3, 1, 0, 2], ALL], id="other orders"),
-        pytest.param([[0, 2], [1, 3], ALL, [3, 1], [2, 0], ALL], id="disjoint, side by side"),
-        pytest.param([[1, 2], [1, 2], [1, 2], ALL], id="three times while others wait"),
-        pytest.param([[0], [0], [2, 3], ALL], id="alone"),
-    ],
-)
 def test_ranks_meet_however_often_each_has_met_others_before(
-    tmp_path: Path, host_of: Sequence[int], worlds: list[list[int]]
+    tmp_path: Path, host_of: Sequence[int]
 ) -> None:
     code = f"""{PRELUDE}
-for members in {worlds}:
-    if launched in members:
-        live(members)
-print("done")
+for name, worlds in {WORLDS}.items():
+    for members in worlds:
+        if launched in members:
+            live(members)
+    print(name, flush=True)
 """
     done = run_ranks(code, tmp_path, host_of, LIMIT, PATIENT)
-    assert [rank.stdout.strip() for rank in done] == ["done"] * 4, [rank.stderr for rank in done]
+    for rank in done:
+        assert rank.stdout.splitlines() == list(WORLDS), rank.stderr
 
 
 def some_then_all() -> list[int]:
@@ -80,7 +128,7 @@ def some_then_all() -> list[int]:
 
 
 def test_two_ranks_that_were_a_world_before_meet_those_that_were_not() -> None:
-    assert run(some_then_all, num_proc=4) == [[rank, 4, 6] for rank in range(4)]
+    assert run(some_then_all, num_proc=3) == [[rank, 3, 3] for rank in range(3)]
 
 
 # All have come, and then contradict one another.

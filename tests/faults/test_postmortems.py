@@ -12,9 +12,7 @@ import pytest
 from tests import needs
 from tests.single.launching import GRACE, SIRTAKI, Job, python
 
-needs.package("torch")
-
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), needs.installed("torch")]
 
 # Of the pair rank 2 does not come; in the whole group rank 1 calls another operation.
 DIFFER = """
@@ -46,9 +44,20 @@ def read(folder: Path) -> str:
     return done.stderr
 
 
-def test_the_tool_of_pytorch_finds_what_ranks_did_differently(job: Job, tmp_path: Path) -> None:
-    flags = ("--stall-check-shutdown-time-seconds", "2", *GRACE)
-    job.run(*flags, "-np", "3", *python(DIFFER), SIRTAKI_POSTMORTEM=str(tmp_path))
+@pytest.mark.slow
+def test_the_launcher_and_the_tool_of_pytorch_find_what_ranks_did_differently(
+    job: Job, tmp_path: Path
+) -> None:
+    flags = ("--stall-check-warning-time-seconds", "1", "--stall-check-shutdown-time-seconds", "3")
+    kept = {"SIRTAKI_POSTMORTEM": str(tmp_path)}
+    done = job.run(*flags, *GRACE, "-np", "3", *python(DIFFER), limit=100, **kept)
+    # Ranks of a group are called by their numbers in the job.
+    assert re.search(
+        r"  allreduce 'noname\.0' of group \S+ has waited for 1 s; called by rank 1; "
+        r"missing ranks: 2 \(localhost\)\n",
+        done.stderr,
+    ), done.stderr
+    assert "; rank 2 held up rank 1\n" in done.stderr
     [folder] = [path.parent for path in tmp_path.glob("*/postmortem.json")]
     told = read(folder / "torch")
     assert re.search(

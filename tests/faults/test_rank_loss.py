@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.single.launching import Job, python
+from tests.single.launching import GRACE, SIRTAKI, Job, python
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -22,11 +22,10 @@ import sirtaki as hvd
 
 def die(after=0.0):
     time.sleep(after)
-    print(f"died at {time.time()}", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
 def report(error):
-    text = f"at {time.time()} {type(error).__name__}: {error}"
+    text = f"{type(error).__name__}: {error}"
     open(os.path.join(os.environ["REPORTS"], str(hvd.rank())), "w").write(text)
 """
 
@@ -47,9 +46,8 @@ def reports(job: Job, folder: Path, ranks: int, code: str) -> dict[int, str]:
     return {int(path.name): path.read_text() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
 def test_a_rank_killed_inside_an_allreduce_is_named_with_the_operation(
-    job: Job, tmp_path: Path, ranks: int
+    job: Job, tmp_path: Path
 ) -> None:
     code = """
 hvd.init()
@@ -62,8 +60,8 @@ try:
 except hvd.PeerLostError as error:
     report(error)
 """
-    found = reports(job, tmp_path, ranks, code)
-    assert sorted(found) == [r for r in range(ranks) if r != 1]
+    found = reports(job, tmp_path, 3, code)
+    assert sorted(found) == [0, 2]
     for text in found.values():
         assert "lost peer rank 1" in text
         assert "last seen " in text
@@ -83,27 +81,34 @@ try:
 except hvd.PeerLostError as error:
     report(error)
 """
-    found = reports(job, tmp_path, 3, code)
-    assert sorted(found) == [0, 2]
-    assert all("lost peer rank 1" in text for text in found.values())
+    assert "lost peer rank 1" in reports(job, tmp_path, 2, code)[0]
 
 
-def test_a_pending_operation_fails_although_its_rank_sleeps(job: Job, tmp_path: Path) -> None:
+def test_a_pending_operation_fails_at_once_although_its_rank_sleeps(
+    job: Job, tmp_path: Path
+) -> None:
     code = """
 hvd.init()
 if hvd.rank() == 1:
-    die(0.5)
+    time.sleep(0.5)
+    hvd.send(np.array([time.time()]), 0)
+    die()
+died = np.zeros(1)
 handle = hvd.allreduce_async(np.ones(3), name="waits")
+hvd.recv(died, 1)
 while not hvd.poll(handle):
     time.sleep(0.001)
+took = time.time() - died[0]
 try:
     hvd.synchronize(handle)
 except hvd.PeerLostError as error:
-    report(error)
+    report(RuntimeError(f"{error} after {took} s"))
 """
     found = reports(job, tmp_path, 2, code)
     assert "lost peer rank 1" in found[0]
     assert "waits" in found[0]
+    # Not the time of any timeout; a quiet machine needs milliseconds.
+    assert float(found[0].split()[-2]) < 10
 
 
 def test_more_requests_than_a_stopped_rank_takes_fail_when_it_dies(
@@ -194,26 +199,6 @@ print("went on with", total)
     assert done.stdout.count("went on with 2.0") == 2
 
 
-def test_the_loss_is_noticed_at_once(job: Job, tmp_path: Path) -> None:
-    code = """
-hvd.init()
-if hvd.rank() == 1:
-    die(0.5)
-try:
-    hvd.allreduce(np.ones(3))
-except hvd.PeerLostError as error:
-    report(error)
-"""
-    script = tmp_path / "script.py"
-    script.write_text(PRELUDE + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + code)
-    (tmp_path / "reports").mkdir()
-    done = job.run("-np", "2", sys.executable, str(script), REPORTS=str(tmp_path / "reports"))
-    died = float(done.stdout.split("died at ")[1].split()[0])
-    told = float((tmp_path / "reports" / "0").read_text().split()[1])
-    print(f"noticed after {(told - died) * 1e3:.1f} ms")
-    assert told - died < 10  # not the time of any timeout; a quiet machine needs milliseconds
-
-
 def test_nothing_is_left_in_shared_memory(job: Job) -> None:
     before = set(Path("/dev/shm").iterdir())
     code = "hvd.init(); print('up', flush=True); time.sleep(99)"
@@ -292,3 +277,39 @@ hvd.barrier()
     done = job.run("-np", "2", *python(code))
     assert done.returncode == 0
     assert "a message of 24 bytes was never received: receive from rank 0 with tag 5" in done.stderr
+
+
+def test_the_summary_names_who_failed_by_itself_and_not_its_victim(job: Job) -> None:
+    # A big process takes longer to end than those that it fails.
+    code = """
+import atexit, os, sys, time
+if os.environ["HOROVOD_RANK"] == "1":
+    atexit.register(time.sleep, 2.5)
+import numpy as np
+import sirtaki as hvd
+hvd.init()
+if hvd.rank() == 1:
+    sys.exit(3)
+hvd.allreduce(np.ones(3), name="grad")
+"""
+    done = job.run("-np", "2", *GRACE, *python(code))
+    assert "Process name: rank 1 on localhost\nExit code: 3\n" in done.stderr
+    assert "Process 1 exit with status code 3." in done.stderr
+
+
+def test_a_killed_ranks_last_operations_are_kept(job: Job) -> None:
+    code = """
+import os, signal
+import numpy as np
+import sirtaki as hvd
+hvd.init()
+for step in range(9):
+    if hvd.rank() == 1 and step == 8:
+        os.kill(os.getpid(), signal.SIGKILL)
+    hvd.allreduce(np.ones(3), name=f"grad{step}")
+"""
+    done = job.run("-np", "3", *GRACE, *python(code))
+    folder = done.stderr.partition("sirtaki postmortem ")[2].split()[0]
+    told = subprocess.run([*SIRTAKI, "postmortem", folder], capture_output=True, text=True)
+    last = told.stdout.partition("the last operations of rank 1:\n")[2]
+    assert "allreduce 'grad7' (24 bytes): done" in last

@@ -32,21 +32,26 @@ def cycles(count):
         hvd.init()
         hvd.allreduce(np.ones(1000))
         hvd.shutdown()
-cycles(50)
+cycles(30)
 before, resident = held(), resident_kib()
 cycles(COUNT)
 assert held() == before, (held(), before)
 grown = resident_kib() - resident
-assert grown < 4096, f"{grown} KiB more"
+assert grown < LIMIT, f"{grown} KiB more"
 print("clean")
 """
 
 
-@pytest.mark.parametrize(("ranks", "count"), [(1, 1000), (2, 1000)])
-def test_a_thousand_worlds_leak_no_memory_descriptor_or_thread(
-    job: Job, ranks: int, count: int
+@pytest.mark.parametrize(
+    ("ranks", "count", "kib"),
+    [(1, 200, 2048), (2, 200, 2048), pytest.param(2, 1000, 4096, marks=pytest.mark.slow)],
+)
+def test_worlds_leak_no_memory_descriptor_or_thread(
+    job: Job, ranks: int, count: int, kib: int
 ) -> None:
-    done = job.run("-np", str(ranks), *python(PRELUDE + CYCLES.replace("COUNT", str(count))))
+    # What the first worlds leave in the allocator is less than that.
+    code = CYCLES.replace("COUNT", str(count)).replace("LIMIT", str(kib))
+    done = job.run("-np", str(ranks), *python(PRELUDE + code))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("clean") == ranks
 

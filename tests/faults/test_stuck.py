@@ -89,19 +89,15 @@ def stuck(job: Job) -> Iterator[Stuck]:
 
 
 @pytest.mark.parametrize("then", [signal.SIGCONT, signal.SIGKILL])
-def test_ctrl_c_interrupts_a_rank_whose_peer_is_stopped_in_the_middle(
+def test_a_rank_whose_peer_is_stopped_in_the_middle_reads_what_it_is_in_and_ctrl_c_interrupts(
     job: Job, then: signal.Signals
 ) -> None:
     with stuck(job) as ranks:
+        own, _, theirs = ranks.text.partition("rank 1: in allreduce")
         os.kill(ranks.pids[0], signal.SIGINT)
         ranks.until("interrupted;")
         os.kill(ranks.pids[1], then)
         ranks.rest()
-
-
-def test_a_neighbour_reads_what_a_stopped_rank_is_in(job: Job) -> None:
-    with stuck(job) as ranks:
-        own, _, theirs = ranks.text.partition("rank 1: in allreduce")
     under_way = r"allreduce 'sum \d+' \(268435456 bytes\): under way, submitted \d+\.\d s ago"
     assert re.search(under_way + r".* for rank 1 to (write|read) chunk \d+", own)
     assert re.search(under_way, theirs)

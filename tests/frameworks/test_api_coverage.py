@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 
 import pytest
 
 from tests.frameworks.api_names import GROUPS
+from tests.reference import gaps
 from tests.single.repository.api_names import Group, name_of
 from tests.single.repository.test_api_coverage import (
     ROOT,
@@ -37,3 +39,8 @@ def test_the_name_has_horovods_parameters_in_order_and_default(group: Group, lin
 @pytest.mark.parametrize(("group", "line"), NAMES, ids=IDS)
 def test_the_test_that_is_named_has_the_name(group: Group, line: str) -> None:
     assert re.search(rf"\b{re.escape(name_of(line))}\b", (ROOT / group.test).read_text())
+
+
+@pytest.mark.parametrize("framework", ["tensorflow", "keras", "jax"])
+def test_the_reference_describes_every_name_with_its_arguments_and_errors(framework: str) -> None:
+    assert not gaps(importlib.import_module(f"sirtaki.{framework}"))

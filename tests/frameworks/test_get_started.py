@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import LIMIT, follow
+from tests.pages import BY_FRAMEWORK, DOCS, LIMIT, follow
 
 pytestmark = [pytest.mark.slow, pytest.mark.job, pytest.mark.timeout(2 * LIMIT)]
 
 
-@pytest.mark.parametrize(
-    ("page", "backend"), [("tensorflow", "tensorflow"), ("keras", "torch"), ("jax", "jax")]
-)
+@pytest.mark.parametrize(("page", "backend"), BY_FRAMEWORK.items())
 def test_a_page_does_what_it_shows(
     page: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERAS_BACKEND", backend)
-    follow(page, tmp_path)
+    follow(DOCS / f"{page}.md", tmp_path)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sirtaki.launch.new import main
+from sirtaki.new import main
 from tests.single.launching import Job
 
-pytestmark = [pytest.mark.job, pytest.mark.slow]
+LIMIT = 200
+pytestmark = [pytest.mark.job, pytest.mark.nightly, pytest.mark.timeout(2 * LIMIT)]
 
 
 @pytest.mark.parametrize("framework", ["keras", "tensorflow", "jax"])
@@ -19,6 +20,7 @@ def test_a_script_trains(tmp_path: Path, framework: str) -> None:
     assert main([framework, str(path)]) == 0
     done = Job().run(
         *("-np", "2", "bash", "-c", f"cd '{tmp_path}' && {sys.executable} train.py"),
+        limit=LIMIT,
         KERAS_BACKEND="tensorflow" if framework == "tensorflow" else "torch",
         TF_CPP_MIN_LOG_LEVEL="2",
     )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests import needs
+from tests.pages import DOCS, ROOT, blocks_of
 
 pytestmark = pytest.mark.job
 
@@ -19,7 +20,7 @@ nbclient = needs.package("nbclient")
 needs.package("ipykernel")
 nbformat = needs.package("nbformat")
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "notebook.ipynb"
+EXAMPLES = ROOT / "examples"
 START = """
 import pickle, subprocess, sys
 import numpy as np
@@ -136,7 +137,7 @@ def test_cells_of_a_notebook_train_with_processes_that_they_start() -> None:
 
 @pytest.mark.nightly
 def test_the_notebook_among_the_examples_trains() -> None:
-    notebook = nbformat.read(EXAMPLE, nbformat.NO_CONVERT)
+    notebook = nbformat.read(EXAMPLES / "notebook.ipynb", nbformat.NO_CONVERT)
     nbclient.NotebookClient(notebook, timeout=100, kernel_name="python3").execute()
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert "[1]<stdout>:step 100: loss" in printed(cells[2])
@@ -144,6 +145,31 @@ def test_the_notebook_among_the_examples_trains() -> None:
     assert values[0] == "2"
     assert float(values[1].strip("'").removeprefix("accuracy ")) > 0.8
     assert values[2] == "[3.0, 3.0]"
+
+
+@needs.installed("keras", "torch")
+@pytest.mark.nightly
+@pytest.mark.timeout(400)
+def test_the_notebook_of_keras_among_the_examples_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    notebook = nbformat.read(EXAMPLES / "notebook_keras.ipynb", nbformat.NO_CONVERT)
+    nbclient.NotebookClient(notebook, timeout=200, kernel_name="python3").execute()
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert "[0]<stdout>:epoch 4: loss" in printed(cells[2])
+    values = [cell.outputs[-1].data["text/plain"] for cell in cells[2:]]
+    assert values[0] == "2"
+    assert float(values[1].strip("'").removeprefix("accuracy ")) > 0.8
+
+
+@pytest.mark.slow
+def test_the_cells_of_the_page_on_notebooks_have_the_values_that_it_tells() -> None:
+    page = DOCS / "howto" / "notebooks.md"
+    cells = [nbformat.v4.new_code_cell(block.text) for block in blocks_of(page)]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    values = [cells[number].outputs[-1].data["text/plain"] for number in (0, 2)]
+    assert values == ["[0.05, 0.05]", "[[0.5], [0.5]]"]
+    assert all(f"`{value}`" in page.read_text() for value in values)
 
 
 def test_an_interrupt_of_a_cell_ends_its_ranks(kernel: Any, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ std::vector<int64_t> some_numbers(Data& data) {
 Request some_request(Data& data) {
   static constexpr const char* kNames[] = {"x", "y", "", "join.0", "add_process_set", "\0021.x"};
   Request request;
-  request.kind = static_cast<Kind>(data.ConsumeIntegralInRange(0, 14));
+  request.kind = static_cast<Kind>(data.ConsumeIntegralInRange(0, kKindCount - 1));
   request.dtype = static_cast<Dtype>(data.ConsumeIntegralInRange(0, 10));
   request.reduce = static_cast<ReduceOp>(data.ConsumeIntegralInRange(0, kReduceOpCount));
   request.codec = static_cast<CodecId>(data.ConsumeIntegralInRange(0, kCodecCount));
@@ -92,6 +92,7 @@ std::string some_up(Data& data) {
     default:
       out.put(Up::kRequest);
       some_request(data).encode(out);
+      if (data.ConsumeIntegralInRange(0, 7) == 0) message[sizeof(Up)] = kKindCount;
       return message;
   }
 }
@@ -159,18 +160,25 @@ void frames(Data& data) {
 }
 
 void ring(Data& data) {
-  const auto ring = std::make_unique<ByteRing>();
-  auto* memory = reinterpret_cast<char*>(ring.get());
+  constexpr uint32_t kBytes = 4 << 10;
+  struct Memory {
+    ByteRing::Positions positions;
+    char bytes[kBytes];
+  };
+  const auto memory = std::make_unique<Memory>();
+  auto& [head, tail, blocked] = memory->positions;
+  ByteRing writer(memory->positions, kBytes, RingEnd::kWrites);
+  ByteRing reader(memory->positions, kBytes, RingEnd::kReads);
   for (size_t step = 0; step < kMostSteps && data.remaining_bytes() > 0; ++step) {
     const auto position = data.ConsumeIntegral<uint32_t>();
-    if (data.ConsumeBool()) std::memcpy(memory + 128 * data.ConsumeBool(), &position, 4);
+    if (data.ConsumeBool()) (data.ConsumeBool() ? tail : head) = position;
     may_throw([&] {
       std::string out;
-      ring->read(out);
-      require(out.size() <= ByteRing::kBytes);
+      reader.read(out);
+      require(out.size() <= kBytes);
     });
-    const std::string text(data.ConsumeIntegralInRange<size_t>(0, 2 * ByteRing::kBytes), 'x');
-    may_throw([&] { require(ring->write(text) <= ByteRing::kBytes); });
+    const std::string text(data.ConsumeIntegralInRange<size_t>(0, 2 * kBytes), 'x');
+    may_throw([&] { require(writer.write(text) <= kBytes); });
   }
 }
 
@@ -264,7 +272,7 @@ void relay(Data& data) {
     if (leads && data.ConsumeBool()) {
       std::string frame;
       append_frame(frame, some_up(data));
-      may_throw([&] { region->up(1).write(frame); });
+      may_throw([&] { region->up(1, RingEnd::kWrites).write(frame); });
     }
     if (send(peer.get(), stream.data(), stream.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) break;
     relay.step(now_ns());
@@ -344,7 +352,7 @@ void engine(Data& data) {
   std::string end;
   Writer(end).put(Down::kShutdown).put(int32_t{0});
   append_frame(stream, end);
-  may_throw([&] { region->down(1).write(stream); });
+  may_throw([&] { region->down(1, RingEnd::kWrites).write(stream); });
   Doorbell(region, 0, SpinPolicy{}).ring(1, kControl);
   for (const auto& handle : handles) engine.wait(*handle, now_ns() + kLongNs);
   Doorbell(region, 0, SpinPolicy{}).abort(0);
@@ -389,17 +397,21 @@ void pairs(Data& data) {
   const Doorbell doorbell(region, 0, SpinPolicy{});
   RingStream liar(*region, doorbell, 0, 1);
   std::vector<std::vector<std::byte>> memory;
-  int open = 0;
-  Pairs::Events events;
-  events.done = [&](const auto&, const Message& message, const auto& error) {
-    --open;
-    require(error || message.bytes <= 3 << 20);
-  };
-  Pairs pairs(endpoint, hosts, {}, false, events);
+  struct Counting final : Pairs::Listener {
+    void end(const std::shared_ptr<void>&, const Message& message,
+             const std::optional<Error>& error) override {
+      --open;
+      require(error || message.bytes <= 3 << 20);
+    }
+    void invite(int) override {}
+
+    int open = 0;
+  } transfers;
+  Pairs pairs(endpoint, hosts, {}, false, transfers);
   may_throw([&] {
     for (size_t step = 0; step < kMostSteps && data.remaining_bytes() > 0; ++step) {
       if (data.ConsumeBool()) {
-        ++open;
+        ++transfers.open;
         pairs.add(some_transfer(data, memory));
       }
       const Header header = some_header(data);
@@ -414,7 +426,7 @@ void pairs(Data& data) {
   });
   (void)pairs.pending_of(nullptr);
   pairs.drop(Error(ErrorCode::kPeerLost, "the search is over"));
-  require(open == 0);
+  require(transfers.open == 0);
   pairs.stop();
 }
 

@@ -64,6 +64,8 @@ def agent_frames(data: bytes) -> None:
         for kind, payload in frames.FrameReader().feed(data):
             if kind == frames.Kind.OUTPUT:
                 frames.unpack_output(payload)
+            elif kind == frames.Kind.ANSWER:
+                frames.unpack_answer(payload)
             else:
                 frames.unpack_json(payload)
 

@@ -1,38 +1,23 @@
 #!/bin/sh
-# Checks on real GPUs: tests/gpu/run.sh [PYTHON]. Says so and exits with 77 where there are none.
+# Checks on real GPUs: run.sh [--json FILE] [--seconds N] [--only TEXT], by $PYTHON (python3).
+# In a folder that pack.sh made it installs what lies in wheels; it needs no network.
+# Exits with 0 when all passed, 1 when a check failed, 77 where PyTorch sees no GPU.
 set -eu
 
-python=${1:-python3}
-here=$(dirname "$0")
-
-devices=$("$python" - <<'END'
-import torch
-import torch.distributed as dist
-
-nccl = dist.is_available() and dist.is_nccl_available()
-print(torch.cuda.device_count() if nccl and torch.cuda.is_available() else 0)
-END
-)
-if [ "$devices" -eq 0 ]; then
-  echo "no GPU that PyTorch has NCCL for: nothing was checked"
-  exit 77
+python=${PYTHON:-python3}
+here=$(cd "$(dirname "$0")" && pwd)
+if [ -d "$here/wheels" ]; then
+  site=$here/site
+  rm -rf "$site"
+  # What the machine has stays: PyTorch may have been built for its NumPy.
+  packages=sirtaki
+  for package in numpy yaml:PyYAML cloudpickle; do
+    "$python" -c "import ${package%%:*}" 2>/dev/null || packages="$packages ${package##*:}"
+  done
+  # shellcheck disable=SC2086 # one word a package
+  "$python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps \
+    --find-links "$here/wheels" --target "$site" $packages
+  PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
+  export PYTHONPATH
 fi
-echo "$devices GPUs"
-run=$("$python" -c 'import sysconfig; print(sysconfig.get_path("scripts"))')/horovodrun
-
-for ranks in 1 2 $([ "$devices" -gt 2 ] && echo "$devices"); do
-  if [ "$ranks" -gt "$devices" ]; then
-    echo "== $ranks ranks on $devices GPUs, through CPU memory"
-  else
-    echo "== $ranks ranks"
-  fi
-  "$run" -np "$ranks" "$python" "$here/check_collectives.py"
-  "$run" -np "$ranks" "$python" "$here/../../examples/pytorch_mnist.py" --epochs 1
-  if [ "$ranks" -le "$devices" ]; then
-    "$run" -np "$ranks" "$python" "$here/check_speed.py"
-    "$run" -np "$ranks" "$python" "$here/check_overlap.py"
-  fi
-done
-
-echo "== 3 ranks, of which one is killed"
-"$run" -np 3 --min-np 2 --blacklist-cooldown-range 60 60 "$python" "$here/check_elastic.py"
+exec "$python" "$here/kit.py" "$@"

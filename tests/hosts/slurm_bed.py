@@ -1,4 +1,4 @@
-"""Real Slurm on virtual hosts of one machine, see slurm_bed.sh."""
+"""Real schedulers on virtual hosts of one machine, see slurm_bed.sh and grid_engine_bed.sh."""
 
 from __future__ import annotations
 
@@ -7,46 +7,68 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from tests import needs
 
-_SCRIPT = Path(__file__).with_name("slurm_bed.sh")
-_PROGRAMS = ("ip", "munged", "nsenter", "sbatch", "slurmctld", "slurmd", "srun", "unshare")
+_SLURM = ("munged", "sbatch", "slurmctld", "slurmd", "srun")
+_GRID_ENGINE = ("qrsh", "qsub", "sge_execd", "sge_qmaster")
 _NAMESPACES = ("--net", "--uts", "--mount", "--pid")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LIMIT = 60.0
 _POLL = 0.05
 
 
-def reason_to_skip() -> str | None:
-    """Why there can be no bed here; None when there can."""
+def reason_to_skip(programs: Sequence[str] = _SLURM) -> str | None:
+    """Why there can be no bed here; None when there can. programs: of the scheduler."""
     if os.geteuid() != 0:
         return needs.missing("root")
-    missing = [program for program in _PROGRAMS if shutil.which(program, path=_SYSTEM_PATH) is None]
+    needed = ("ip", "nsenter", "unshare", *programs)
+    missing = [program for program in needed if shutil.which(program, path=_SYSTEM_PATH) is None]
     if missing:
         return needs.missing(", ".join(missing))
     probe = subprocess.run(["unshare", *_NAMESPACES, "--fork", "true"], capture_output=True)
     return None if probe.returncode == 0 else needs.missing(f"namespaces: {probe.stderr!r}")
 
 
-class SlurmBed:
-    """Hosts node1 to node<count> with four cores each; entered, Slurm runs on them."""
+def reason_to_skip_grid_engine() -> str | None:
+    """As `reason_to_skip`."""
+    return reason_to_skip(_GRID_ENGINE)
+
+
+class SchedulerBed:
+    """Hosts node1 to node<count> with four cores each; entered, a scheduler runs on them.
+
+    script: in this folder, starts it. own: how its variables begin, of which jobs get none.
+    """
+
+    script = ""
+    own = ""
 
     def __init__(self, folder: Path, count: int) -> None:
         self.folder = folder
         self.count = count
 
-    def __enter__(self) -> SlurmBed:
+    def variables(self) -> dict[str, str]:
+        """What its commands read."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
         outside = {
-            name: value for name, value in os.environ.items() if not name.startswith("SLURM")
+            name: value for name, value in os.environ.items() if not name.startswith(self.own)
         }
         self._keeper = subprocess.Popen(
             [
                 *("unshare", *_NAMESPACES, "--fork", "--kill-child", "--mount-proc"),
-                *("bash", str(_SCRIPT), str(self.folder), str(self.count)),
+                *(
+                    "bash",
+                    str(Path(__file__).with_name(self.script)),
+                    str(self.folder),
+                    str(self.count),
+                ),
             ],
             # Its end of file ends the bed, even when we are killed.
             stdin=subprocess.PIPE,
@@ -58,7 +80,7 @@ class SlurmBed:
         said = self._keeper.stdout.readline()
         if said != "up\n":
             self.__exit__(None, None, None)
-            raise AssertionError(f"Slurm did not start, see {self.folder}/log")
+            raise AssertionError(f"{self.script} failed, see {self.folder}/log")
         children = Path(f"/proc/{self._keeper.pid}/task/{self._keeper.pid}/children")
         self._pid = int(children.read_text().split()[0])
         return self
@@ -77,7 +99,7 @@ class SlurmBed:
                 stream.close()
 
     def command(self, *command: str) -> list[str]:
-        """The command line that runs `command` beside Slurm's controller, in a folder of ours."""
+        """The command line that runs `command` beside the controller, in a folder of ours."""
         return ["nsenter", f"--target={self._pid}", *_NAMESPACES, "--wd=/", "--", *command]
 
     def run(self, *command: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -88,7 +110,7 @@ class SlurmBed:
             capture_output=True,
             text=True,
             timeout=LIMIT,
-            env={**env, "SLURM_CONF": f"{self.folder}/slurm.conf"},
+            env={**env, **self.variables()},
             check=False,
         )
 
@@ -100,7 +122,7 @@ class SlurmBed:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**env, "SLURM_CONF": f"{self.folder}/slurm.conf"},
+            env={**env, **self.variables()},
         )
 
     def do(self, *command: str) -> str:
@@ -117,6 +139,16 @@ class SlurmBed:
         """Put a host back on the network."""
         self.do("ip", "link", "set", f"veth{host}", "up")
 
+
+class SlurmBed(SchedulerBed):
+    """Slurm."""
+
+    script = "slurm_bed.sh"
+    own = "SLURM"
+
+    def variables(self) -> dict[str, str]:
+        return {"SLURM_CONF": f"{self.folder}/slurm.conf"}
+
     def jobs(self) -> list[str]:
         """The ids of the jobs that Slurm has not finished."""
         return self.do("squeue", "--noheader", "--format=%i").split()
@@ -130,3 +162,14 @@ class SlurmBed:
                 return
             assert time.monotonic() < deadline, f"jobs {self.jobs()}, hosts {states}"
             time.sleep(_POLL)
+
+
+class GridEngineBed(SchedulerBed):
+    """Grid Engine, whose parallel environment `two` gives a job two slots on each host."""
+
+    script = "grid_engine_bed.sh"
+    own = "SGE_"
+
+    def variables(self) -> dict[str, str]:
+        ports = {"SGE_QMASTER_PORT": "17002", "SGE_EXECD_PORT": "17003"}
+        return {"SGE_ROOT": str(self.folder), **ports}

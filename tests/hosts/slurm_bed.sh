@@ -2,44 +2,17 @@
 # slurm_bed.sh FOLDER HOSTS: real Slurm daemons on virtual hosts node1, node2, ... of this machine.
 #
 # Runs as the first process of fresh network, name, mount and process namespaces, and says "up" on
-# standard output when every host is ready. A host has its own network (10.77.0.11, .12, ...), host
-# name and /dev/shm; other files are common to all, as on a shared file system. Everything is gone
-# when this process is.
+# standard output when every host is ready. Everything is gone when this process is.
 set -eu
 folder=$1 count=$2
-mkdir -p "$folder"/{state,log,run}
-chmod 755 "$folder"
-
-# ---- Hosts and wires ----
-hostname slctl
-{
-  echo "127.0.0.1 localhost"
-  echo "10.77.0.1 slctl"
-  for i in $(seq "$count"); do echo "10.77.0.1$i node$i"; done
-} >"$folder/hosts"
-mount --bind "$folder/hosts" /etc/hosts
-mount -t tmpfs none /run
-mkdir /run/netns
-ip link set lo up
-ip link add bridge type bridge
-ip address add 10.77.0.1/24 dev bridge
-ip link set bridge up
-for i in $(seq "$count"); do
-  mkdir "$folder/spool.node$i" "$folder/tmp.node$i"
-  ip netns add "node$i"
-  ip link add "veth$i" type veth peer name eth0 netns "node$i"
-  ip link set "veth$i" master bridge up
-  ip -n "node$i" link set lo up
-  ip -n "node$i" address add "10.77.0.1$i/24" dev eth0
-  ip -n "node$i" link set eth0 up
-done
+. "${BASH_SOURCE%/*}/virtual_hosts.sh"
 
 # ---- Configuration ----
 # slurmd insists on a cgroup plug-in, even if it does not use it.
 echo "CgroupPlugin=cgroup/v1" >"$folder/cgroup.conf"
 cat >"$folder/slurm.conf" <<CONF
 ClusterName=bed
-SlurmctldHost=slctl(10.77.0.1)
+SlurmctldHost=control(10.77.0.1)
 SlurmctldPort=17000
 SlurmdPort=17001
 SlurmUser=root
@@ -85,18 +58,6 @@ munged --force --key-file="$folder/run/munge.key" --socket="$folder/run/munge.so
   --pid-file="$folder/run/munged.pid" --log-file="$folder/log/munged.log" \
   --seed-file="$folder/run/munge.seed" 2>"$folder/log/munged.err"
 slurmctld -i
-for i in $(seq "$count"); do
-  ip netns exec "node$i" unshare --uts \
-    sh -c "hostname node$i; mount -t tmpfs none /dev/shm; exec slurmd -N node$i"
-done
-for _ in $(seq 400); do
-  if [ "$(sinfo -h -N -o %T 2>/dev/null | grep -c idle)" = "$count" ]; then
-    echo up
-    # The first process buries whom others leave behind.
-    while true; do read -r _ || break; done
-    exit 0
-  fi
-  sleep 0.05
-done
-tail -n 20 "$folder"/log/* >&2
-exit 1
+for i in $(seq "$count"); do on_host "$i" "slurmd -N node$i"; done
+all_idle() { [ "$(sinfo -h -N -o %T 2>/dev/null | grep -c idle)" = "$count" ]; }
+say_up all_idle

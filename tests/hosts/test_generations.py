@@ -32,10 +32,14 @@ PRELUDE = """if True:
 """
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-def test_thirty_engines_are_right_on_the_links_of_one_meeting(bed: Bed, tls: bool) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "tls",
+    [pytest.param(False, id="plain", marks=pytest.mark.nightly), pytest.param(True, id="tls")],
+)
+def test_ten_engines_are_right_on_the_links_of_one_meeting(bed: Bed, tls: bool) -> None:
     code = f"""{PRELUDE}
-    for number in range(30):
+    for number in range(10):
         live(number)
     print("met", len(met), "time")
 """

@@ -115,22 +115,19 @@ def test_a_pbs_job_starts_a_rank_for_every_line_with_pbsdsh(allocation: Allocati
     assert list(allocation.shared.iterdir()) == []
 
 
-def test_a_job_removes_what_a_killed_launcher_left_long_ago(allocation: Allocation) -> None:
+def test_a_task_of_pbs_keeps_its_own_and_a_job_removes_what_a_killed_launcher_left_long_ago(
+    allocation: Allocation,
+) -> None:
     leftover = allocation.shared / "pbs-1.x"
     leftover.mkdir(mode=0o700, parents=True)
     for name in ("job.json", "log", "secret"):
         (leftover / name).write_text("")
         os.utime(leftover / name, (0, 0))
-    allocation.pbs(names(allocation.bed), pbsdsh=True)
-    assert allocation.run(*python("pass")).returncode == 0
-    assert list(allocation.shared.iterdir()) == []
-
-
-def test_a_task_of_pbs_keeps_what_tells_it_from_others(allocation: Allocation) -> None:
     a, b, _ = names(allocation.bed)
     allocation.pbs([a, b], pbsdsh=True)
     done = allocation.run(*python("import os; print(os.environ['PBS_TASKNUM'])"))
     assert sorted(done.stdout.split()) == ["[0]<stdout>:00000002", "[1]<stdout>:00000003"]
+    assert list(allocation.shared.iterdir()) == []
 
 
 def test_flags_narrow_a_pbs_job(allocation: Allocation) -> None:

@@ -13,6 +13,7 @@ from tests.hosts.jobs import GRACE, RUN
 pytestmark = pytest.mark.timeout(300)
 
 CORE = Path(__file__).resolve().parents[1] / "parallel/core"
+PROGRAMS = ("test_random_programs.py", "test_pair_patterns.py", "test_float_state.py")
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 
@@ -24,10 +25,11 @@ def run(bed: Bed, slots: int, *arguments: str) -> None:
     assert "passed" in done.stdout
 
 
-@pytest.mark.parametrize("slots", [1, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["test_random_programs.py", "test_pair_patterns.py"])
-def test_programs_are_right_on_two_hosts(bed: Bed, slots: int, name: str) -> None:
-    run(bed, slots, "-m", "not slow", str(CORE / name))
+@pytest.mark.slow
+@pytest.mark.parametrize("slots", [pytest.param(1, marks=pytest.mark.nightly), 2])
+def test_programs_are_right_on_two_hosts(bed: Bed, slots: int) -> None:
+    files = [str(CORE / name) for name in PROGRAMS]
+    run(bed, slots, "-m", "not slow", *files)
 
 
 @pytest.mark.slow

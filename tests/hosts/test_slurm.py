@@ -407,11 +407,11 @@ def test_ranks_of_several_hosts_meet(run: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "program"),
     [
-        ("-N1 -n3", SUM),
-        ("-N3 -n3", SUM),
         ("-N2 -n3 -m cyclic", SUM),
-        ("-N1 -n3", TORCH_SUM),
         ("-N3 -n3", TORCH_SUM),
+        pytest.param("-N1 -n3", SUM, marks=pytest.mark.nightly),
+        pytest.param("-N3 -n3", SUM, marks=pytest.mark.nightly),
+        pytest.param("-N1 -n3", TORCH_SUM, marks=pytest.mark.nightly),
     ],
 )
 def test_ranks_that_srun_alone_has_started_meet(run: Run, options: str, program: str) -> None:

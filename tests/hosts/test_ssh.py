@@ -26,17 +26,6 @@ def environments(output: str) -> dict[int, dict[str, str]]:
     return {int(rank): json.loads(text) for rank, text in lines}
 
 
-def test_every_host_runs_its_rank(bed: Bed) -> None:
-    code = "import os, socket; print('hello from', socket.gethostname())"
-    done = run(bed, *python(code))
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [
-        "[0]<stdout>:hello from node3",
-        "[1]<stdout>:hello from node5",
-        "[2]<stdout>:hello from node6",
-    ]
-
-
 def test_ranks_learn_their_places_on_uneven_hosts(bed: Bed) -> None:
     here, there, _ = bed.hosts
     hosts = f"{here.name}:1,{there.name}:2"
@@ -78,19 +67,7 @@ def test_a_cpu_that_a_host_does_not_have_is_named_with_the_host(bed: Bed) -> Non
     assert "local rank 1 is to have CPU 9999, but the job may use only " in done.stderr
 
 
-def test_all_ranks_meet_where_the_launcher_is_and_share_a_secret(bed: Bed) -> None:
-    code = (
-        "import os, pathlib\n"
-        "secret = pathlib.Path(os.environ['SIRTAKI_SECRET_FILE']).read_bytes()\n"
-        "print(os.environ['SIRTAKI_RENDEZVOUS'], len(secret), secret.hex())"
-    )
-    done = run(bed, *python(code), slots=2)
-    told = {line.partition(":")[2] for line in done.stdout.splitlines()}
-    assert len(told) == 1, done.stderr
-    assert re.fullmatch(r"tcp:192\.168\.11\.3:\d+ 32 [0-9a-f]{64}", told.pop())
-
-
-def test_the_environment_of_other_hosts_is_what_the_list_allows(bed: Bed) -> None:
+def test_the_environment_of_other_hosts_is_what_the_list_and_flags_allow(bed: Bed) -> None:
     mine = {
         "HOROVOD_CYCLE_TIME": "2",
         "SIRTAKI_CHUNK_BYTES": "8192",
@@ -99,25 +76,20 @@ def test_the_environment_of_other_hosts_is_what_the_list_allows(bed: Bed) -> Non
         "MY_TOKEN": "for this host only",
         "HOROVOD_RANK": "77",
     }
-    done = run(bed, "-x", "GIVEN=a 'b'\n$c", "-x", "NCCL_DEBUG", *python(SHOW), env=mine)
+    flags = ("-x", "GIVEN=a 'b'\n$c", "-x", "NCCL_DEBUG", "--network-interfaces", "eth0", "--tls")
+    done = run(bed, *flags, *python(SHOW), env=mine)
     found = environments(done.stdout)
     assert len(found) == 3, done.stderr
     for rank, environment in found.items():
         for name in ("HOROVOD_CYCLE_TIME", "SIRTAKI_CHUNK_BYTES", "NCCL_DEBUG", "PYTHONPATH"):
             assert environment[name] == mine[name]
         assert environment["GIVEN"] == "a 'b'\n$c"
+        assert environment["SIRTAKI_IFACE"] == "eth0"
+        assert environment["SIRTAKI_TLS"] == "1"
         assert environment["PATH"] == os.environ["PATH"]
         assert environment["HOROVOD_RANK"] == str(rank)
         assert environment["cwd"] == str(Path.cwd())
         assert ("MY_TOKEN" in environment) == (rank == 0)
-
-
-def test_network_flags_reach_all_ranks(bed: Bed) -> None:
-    done = run(bed, "--network-interfaces", "eth0", "--tls", *python(SHOW))
-    for environment in environments(done.stdout).values():
-        assert environment["SIRTAKI_IFACE"] == "eth0"
-        assert environment["SIRTAKI_TLS"] == "1"
-    assert len(environments(done.stdout)) == 3, done.stderr
 
 
 def test_an_interface_that_the_launcher_lacks_is_named_with_those_it_has(bed: Bed) -> None:
@@ -188,7 +160,7 @@ def test_the_launcher_need_not_be_among_the_hosts(bed: Bed) -> None:
     assert sorted(done.stdout.splitlines()) == ["[0]<stdout>:node5", "[1]<stdout>:node6"]
 
 
-def test_hosts_can_be_ipv6_addresses(bed: Bed) -> None:
+def test_every_host_runs_its_rank_and_may_be_an_ipv6_address(bed: Bed) -> None:
     hosts = ",".join(f"[{host.address6}]:1" for host in bed.hosts)
     code = "import os, socket; print(socket.gethostname(), os.environ['SIRTAKI_RENDEZVOUS'])"
     done = bed.hosts[0].run(*RUN, "-np", "3", "-H", hosts, *PORT, *python(code))
@@ -219,18 +191,20 @@ def test_what_a_remote_shell_prints_first_does_no_harm(bed: Bed, tmp_path: Path)
     assert "192.168.11.5: Welcome!\n192.168.11.5: no end\n" in done.stderr
 
 
-def test_no_command_line_shows_the_secret_or_the_environment(bed: Bed) -> None:
+def test_all_ranks_share_a_secret_that_no_command_line_shows_nor_the_environment(bed: Bed) -> None:
     code = (
         "import os, pathlib, subprocess, time\n"
         "secret = pathlib.Path(os.environ['SIRTAKI_SECRET_FILE']).read_bytes()\n"
         "seen = subprocess.run(['ps', 'axww', '-o', 'args'], capture_output=True).stdout\n"
         "forms = (secret, secret.hex().encode(), os.environ['GIVEN'].encode())\n"
-        "print('agent' in str(seen) or 'guardian' in str(seen), *(form in seen for form in forms))"
+        "print('agent' in str(seen) or 'guardian' in str(seen), *(form in seen for form in forms),"
+        "      os.environ['SIRTAKI_RENDEZVOUS'], len(secret), secret.hex())"
     )
     done = run(bed, "-x", "GIVEN", *python(code), env={"GIVEN": "telltale"})
-    assert {line.partition(":")[2] for line in done.stdout.splitlines()} == {
-        "True False False False"
-    }, done.stderr
+    told = {line.partition(":")[2] for line in done.stdout.splitlines()}
+    assert len(told) == 1, done.stderr
+    where = r"tcp:192\.168\.11\.3:\d+ 32 [0-9a-f]{64}"
+    assert re.fullmatch(f"True False False False {where}", told.pop())
 
 
 def test_a_dry_run_shows_the_commands_and_starts_nothing(bed: Bed) -> None:

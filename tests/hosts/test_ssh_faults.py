@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import subprocess
@@ -18,6 +19,19 @@ pytestmark = pytest.mark.timeout(180)
 
 LIMIT = 60.0
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
+# The rank of the other host does not mind SIGTERM.
+PARTLY_STUBBORN = f"""
+import os
+exec({SLEEP!r} if os.environ["HOROVOD_RANK"] == "0" else {STUBBORN!r})
+"""
+
+
+@pytest.fixture
+def bed(bed: Bed) -> Bed:
+    """Two hosts, which are enough where nothing is said of others."""
+    two = copy.copy(bed)
+    two.hosts = bed.hosts[:2]
+    return two
 
 
 def output_of(process: subprocess.Popen[str]) -> str:
@@ -26,9 +40,8 @@ def output_of(process: subprocess.Popen[str]) -> str:
     return output
 
 
-@pytest.mark.parametrize("code", [SLEEP, STUBBORN], ids=["plain", "stubborn"])
-def test_ctrl_c_ends_everything_everywhere(bed: Bed, code: str) -> None:
-    with running(bed, *python(code)) as process:
+def test_ctrl_c_ends_everything_everywhere(bed: Bed) -> None:
+    with running(bed, *python(PARTLY_STUBBORN)) as process:
         signal_to(process, signal.SIGINT)
         assert "SIGINT received" in output_of(process)
         assert process.returncode == 130
@@ -81,12 +94,11 @@ def test_a_launcher_stopped_by_ctrl_z_finds_its_job_running(bed: Bed) -> None:
         process.send_signal(signal.SIGCONT)
         output = output_of(process)
         assert process.returncode == 0, output
-        assert output.count("still here") == 3
+        assert output.count("still here") == 2
 
 
-@pytest.mark.parametrize("code", [SLEEP, STUBBORN], ids=["plain", "stubborn"])
-def test_killing_the_launcher_ends_everything_everywhere(bed: Bed, code: str) -> None:
-    with running(bed, *python(code)) as process:
+def test_killing_the_launcher_ends_everything_everywhere(bed: Bed) -> None:
+    with running(bed, *python(PARTLY_STUBBORN)) as process:
         signal_to(process, signal.SIGKILL)
         process.wait(LIMIT)
         bed.wait_until_idle()
@@ -117,12 +129,12 @@ def test_a_killed_sshd_ends_the_job_and_names_the_host(bed: Bed) -> None:
 
 
 def test_a_cut_link_ends_the_job_and_names_the_host(bed: Bed) -> None:
-    there = bed.hosts[2]
+    there = bed.hosts[1]
     with running(bed, *python(SLEEP)) as process:
         there.cut_off()
         output = output_of(process)
         assert process.returncode == 1
-        assert "host 192.168.11.6 (ranks 2) was lost" in output
+        assert "host 192.168.11.5 (ranks 1) was lost" in output
         # Still cut off: the host has noticed by itself.
         bed.wait_until_idle()
 
@@ -160,7 +172,7 @@ def test_a_killed_guardian_ends_the_job_and_its_ranks(bed: Bed) -> None:
 
 
 def test_a_launcher_whose_ranks_are_elsewhere_keeps_no_guardian(bed: Bed) -> None:
-    here, there, _ = bed.hosts
+    here, there = bed.hosts
     ssh = ("-p", str(SSH_PORT))
     job = (*RUN, "-np", "1", "-H", f"{there.name}:1", *ssh, *GRACE, *python(SLEEP))
     with here.running(*job) as process:
@@ -174,13 +186,13 @@ def test_a_rank_that_ends_well_without_joining_ends_the_job(bed: Bed) -> None:
     code = """
 import os
 import sirtaki as hvd
-if os.environ["HOROVOD_RANK"] == "2":
+if os.environ["HOROVOD_RANK"] == "1":
     os._exit(0)
 hvd.init()
 """
     done = run(bed, "--start-timeout", "1000", *python(code))
     assert done.returncode == 1
-    assert "rank 2 ended (exit code 0) without joining the others" in done.stderr
+    assert "rank 1 ended (exit code 0) without joining the others" in done.stderr
 
 
 def test_what_ranks_leave_running_ends_with_the_job(bed: Bed) -> None:
@@ -199,37 +211,41 @@ def test_what_ranks_leave_running_ends_with_the_job(bed: Bed) -> None:
     }
 
 
-def test_a_wrong_port_is_named_for_every_host(bed: Bed) -> None:
-    done = run(bed, "-p", "12399", "true")
+def test_a_wrong_port_is_named_for_every_host(bed: Bed, shared_bed: Bed) -> None:
+    done = run(shared_bed, "-p", "12399", "true")
     assert done.returncode == 1
     for address in ("192.168.11.5", "192.168.11.6"):
         assert f"host {address}: ssh could not connect" in done.stderr
     assert "port 12399: Connection refused" in done.stderr
 
 
-def test_a_host_that_does_not_exist_is_named_within_the_start_timeout(bed: Bed) -> None:
-    hosts = f"{bed.hosts[1].address},192.168.11.99"
-    done = bed.hosts[0].run(
-        *(*RUN, "-np", "2", "-H", hosts, "-p", str(SSH_PORT), "--start-timeout", "8"), "true"
-    )
+def test_no_rank_starts_and_a_host_that_does_not_exist_is_named_within_the_start_timeout(
+    bed: Bed, tmp_path: Path
+) -> None:
+    hosts = "192.168.11.3,192.168.11.5,192.168.11.99"
+    arguments = ("-np", "3", "-H", hosts, "-p", str(SSH_PORT), "--start-timeout", "8", *GRACE)
+    done = bed.hosts[0].run(*RUN, *arguments, "touch", str(tmp_path / "started"))
     assert done.returncode == 1
+    assert not list(tmp_path.iterdir())
     assert "192.168.11.99" in done.stderr
     assert "No route to host" in done.stderr or "timed out" in done.stderr
     assert "host 192.168.11.5" not in done.stderr
 
 
-def test_a_host_that_does_not_answer_is_named_within_the_start_timeout(bed: Bed) -> None:
+def test_a_host_that_does_not_answer_is_named_within_the_start_timeout(
+    bed: Bed, shared_bed: Bed
+) -> None:
     bed.hosts[1].cut_off()
-    done = run(bed, "--start-timeout", "4", "true")
+    done = run(shared_bed, "--start-timeout", "4", "true")
     assert done.returncode == 1
-    assert "192.168.11.5" in done.stderr
-    assert "192.168.11.6" not in done.stderr.replace("192.168.11.6: Warning", "")
+    assert "host 192.168.11.5" in done.stderr
+    assert "host 192.168.11.6" not in done.stderr
 
 
-def test_a_host_with_another_key_than_before_is_refused(bed: Bed) -> None:
+def test_a_host_with_another_key_than_before_is_refused(bed: Bed, shared_bed: Bed) -> None:
     known = bed.hosts[0].folder / "user" / "known_hosts"
     before = known.read_text() if known.exists() else None
-    key = (bed.hosts[2].folder / "host_key.pub").read_text().split()[:2]
+    key = (shared_bed.hosts[2].folder / "host_key.pub").read_text().split()[:2]
     known.write_text(f"[192.168.11.5]:{SSH_PORT} {' '.join(key)}\n")
     try:
         done = run(bed, "true")
@@ -277,11 +293,3 @@ def test_another_version_of_sirtaki_is_named(bed: Bed, tmp_path: Path) -> None:
     done = run(bed, "--remote-python", str(wrapper), "true")
     assert done.returncode == 1
     assert "host 192.168.11.5: Sirtaki 0.0.7 is installed there" in done.stderr
-
-
-def test_no_rank_starts_unless_all_hosts_are_there(bed: Bed, tmp_path: Path) -> None:
-    hosts = "192.168.11.3,192.168.11.5,192.168.11.99"
-    arguments = ("-np", "3", "-H", hosts, "-p", str(SSH_PORT), "--start-timeout", "6", *GRACE)
-    done = bed.hosts[0].run(*RUN, *arguments, "touch", str(tmp_path / "started"))
-    assert done.returncode == 1
-    assert not list(tmp_path.iterdir())

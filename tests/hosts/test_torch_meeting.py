@@ -32,7 +32,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["tcp", "file"])
+@pytest.mark.parametrize("scheme", ["tcp", pytest.param("file", marks=pytest.mark.nightly)])
 def test_ranks_of_three_hosts_are_a_group(bed: Bed, scheme: str, tmp_path: Path) -> None:
     port = f"tcp://{bed.hosts[0].address}:29511"
     method = port if scheme == "tcp" else f"file://{tmp_path}/store"

@@ -42,39 +42,36 @@ hvd.shutdown()
 """
 
 
-def heard(bed: Bed, *flags: str) -> list[str]:
-    """Run a job and return what of it was heard on the second host's network."""
-    with bed.hosts[1].running(sys.executable, "-c", LISTENER) as listener:
-        assert listener.stdout is not None
-        assert listener.stdout.readline() == "listening\n"
-        done = run(bed, *flags, *python(JOB))
-        assert done.returncode == 0, done.stderr
-        signal_to(listener, signal.SIGTERM)
-        output, _ = listener.communicate(timeout=LIMIT)
-        return output.split()
-
-
-def test_a_listener_gets_nothing_of_an_encrypted_job(bed: Bed) -> None:
-    assert heard(bed, "--tls") == []
-
-
-def test_without_encryption_names_and_contents_can_be_read(bed: Bed) -> None:
-    assert heard(bed) == sorted([NAME.decode(), CONTENT.decode()])
-
-
-def test_a_job_listens_only_on_the_addresses_that_lead_to_its_hosts(bed: Bed) -> None:
-    code = """
+LISTENS = """
 import subprocess
-import sirtaki as hvd
 hvd.init()
 hvd.barrier()
 for line in subprocess.run(["ss", "-lntH"], capture_output=True, text=True).stdout.splitlines():
     print("listens:", line.split()[3])
 hvd.barrier()
 """
-    # Each host has an IPv6 address beside the one that is named.
-    done = run(bed, *python(code))
-    assert done.returncode == 0, done.stderr
-    found = [line.split("listens: ")[1] for line in done.stdout.splitlines() if "listens: " in line]
+
+
+def heard(bed: Bed, code: str, *flags: str) -> tuple[list[str], str]:
+    """Run a job; what of it was heard on the second host's network, and what it has printed."""
+    with bed.hosts[1].running(sys.executable, "-c", LISTENER) as listener:
+        assert listener.stdout is not None
+        assert listener.stdout.readline() == "listening\n"
+        done = run(bed, *flags, *python(code))
+        assert done.returncode == 0, done.stderr
+        signal_to(listener, signal.SIGTERM)
+        output, _ = listener.communicate(timeout=LIMIT)
+        return output.split(), done.stdout
+
+
+def test_a_listener_gets_nothing_of_an_encrypted_job(bed: Bed) -> None:
+    assert heard(bed, JOB, "--tls")[0] == []
+
+
+def test_without_encryption_names_and_contents_can_be_read_by_who_is_in_between(bed: Bed) -> None:
+    words, printed = heard(bed, JOB + LISTENS)
+    assert words == sorted([NAME.decode(), CONTENT.decode()])
+    # It listens only on the addresses that lead to its hosts, which have others of IPv6.
+    found = [line.split("listens: ")[1] for line in printed.splitlines() if "listens: " in line]
     ours = {address for address in found if not address.endswith(f":{SSH_PORT}")}
     assert {address.rpartition(":")[0] for address in ours} == {host.address for host in bed.hosts}

@@ -39,7 +39,10 @@ def work_for_ever() -> None:
 def main() -> None:
     hvd.init()
     check_collectives()
-    print(f"done {hvd.rank()} {hvd.local_rank()} {hvd.local_size()} {hvd.cross_rank()}", flush=True)
+    even = int(hvd.is_homogeneous())
+    print(
+        "done", hvd.rank(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), even, flush=True
+    )
     if "--for-ever" in sys.argv:
         work_for_ever()
     hvd.shutdown()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from sirtaki.core.basics import HorovodBasics
-from sirtaki.launch.doctor import probe
+from sirtaki.doctor import probe
 from tests import needs
 
 

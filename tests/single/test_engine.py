@@ -34,7 +34,7 @@ ends = [end.detach() for end in socket.socketpair()]
 engines = [
     _core.Engine(
         _core.Links(
-            rank=rank, host_of=[0, 0], memfd=os.dup(memfd), bells=[],
+            rank=rank, host_of=[0, 0], memfd=os.dup(memfd), event_descriptors=[],
             local_links=[(1 - rank, ends[rank])], host_links=[], connect=None, why_broken=None,
         ),
         options=_core.EngineOptions(), backend=Backend(),
@@ -72,7 +72,7 @@ def test_memory_that_another_process_could_cut_off_is_refused(seals: int) -> Non
             rank=0,
             host_of=[0, 0],
             memfd=memfd,  # they close it
-            bells=[],
+            event_descriptors=[],
             local_links=[],
             host_links=[],
             connect=None,

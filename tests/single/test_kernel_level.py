@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sirtaki import _core
-from sirtaki.launch.doctor import probe
+from sirtaki.doctor import probe
 from tests import processor
 
 

@@ -197,7 +197,7 @@ def many_worlds() -> tuple[int, int]:
 def test_worlds_can_follow_each_other_by_the_hundred_without_a_trace() -> None:
     few = run(lambda: (len(os.listdir("/proc/self/fd")), threading.active_count()), num_proc=2)  # noqa: PTH208
     for (files, threads), (before, alive) in zip(run(many_worlds, num_proc=2), few, strict=True):
-        # The connection to the launcher, the shared heap, and the file for stacks stay.
+        # The connection to the launcher, the shared arrays, and the file for stacks stay.
         assert files <= before + 4
         assert threads == alive
 

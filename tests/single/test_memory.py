@@ -12,7 +12,7 @@ import pytest
 # Says whether 256 MiB that were written and freed are still resident, and what the doctor says.
 PROGRAM = """
 import ctypes, mmap, sirtaki, threading
-from sirtaki.launch.doctor import probe
+from sirtaki.doctor import probe
 {start}
 library = ctypes.CDLL(None)
 library.malloc.restype = ctypes.c_void_p

@@ -209,10 +209,10 @@ def test_a_warning_names_the_tensor_that_waits_and_the_missing_ranks() -> None:
     assert done.stderr.count("stalled: ") == 1
     report = re.compile(
         r"^stalled: no operation has ended for 1 s; rank 1 held up rank 0\n"
-        r"  allreduce 'gradient' has waited for 1 s; asked for by rank 0; "
+        r"  allreduce 'gradient' has waited for 1 s; called by rank 0; "
         r"missing ranks: 1 \(localhost\)\n"
         r"(?:  likely cause: .*\n)?"
-        r"  rank 1 \(localhost, process \d+\): asleep, in no operation; there was none before\n"
+        r"  rank 1 \(localhost, process \d+\): asleep, in no operation yet\n"
         r"      <string>:5 in <module>.*\n"
         r"  rank 0 \(localhost, process \d+\): waits in allreduce 'gradient'\n",
         re.MULTILINE,
@@ -278,7 +278,7 @@ ONE_SUM = "import numpy, sirtaki as hvd; hvd.init(); hvd.allreduce(numpy.ones(2)
             [
                 "info: joins a world",
                 "debug: fusion threshold",
-                "debug: shared heap",
+                "debug: shared arrays",
                 "info: leaves",
             ],
         ),

@@ -25,10 +25,6 @@ PYTEST = "-m pytest -p no:cacheprovider a.py::b"
             f"OMP_NUM_THREADS=1 .venv/bin/horovodrun -np 3 .venv/bin/python {PYTEST}",
         ),
         (
-            {"HOROVOD_SIZE": "2", "SIRTAKI_SHARED_HEAP": "1"},
-            f".venv/bin/horovodrun -np 2 --shared-heap .venv/bin/python {PYTEST}",
-        ),
-        (
             {"HOROVOD_SIZE": "2", "KERAS_BACKEND": "jax"},
             f"KERAS_BACKEND=jax .venv/bin/horovodrun -np 2 .venv/bin/python {PYTEST}",
         ),

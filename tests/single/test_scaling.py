@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sirtaki.hang.scheduled import schedstat
 from sirtaki.observe.scaling import causes, command, curve, watch
 from sirtaki.observe.scaling.causes import Cause, Point
 from sirtaki.observe.scaling.runs import Run
 from sirtaki.observe.scaling.watch import Look, RankFigures, Sample
+from sirtaki.questions.kernel import schedstat
 from tests.single.launching import LIMIT, SIRTAKI
 
 # A step: load, compute, reduce. A planted limiter replaces one of them.
@@ -64,7 +64,7 @@ BRIEF = ("--warm-up", "0.3", "--seconds", "1.5")
 def rank(number: int = 0, **changes: Any) -> RankFigures:
     """A rank that computes on one core all the time."""
     usual: dict[str, Any] = {"communicating": 0.0, "waiting": 0.0, "cores": 1.0, "queued": 0.0}
-    return RankFigures(number, **{**usual, "idle": 0.0, "bytes": 0.0, "place": "", **changes})
+    return RankFigures(number, **{**usual, "idle": 0.0, "bytes": 0.0, **changes})
 
 
 def run(
@@ -102,11 +102,37 @@ def test_fixed_work_that_is_divided_has_half_the_step_on_two_ranks() -> None:
     assert (two.speed_up, two.efficiency, two.causes) == (2.0, 1.0, [])
 
 
+def test_an_efficiency_that_cannot_be_is_doubted_and_never_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Something slowed the run with one rank down, fifty times."""
+    runs = {1: run(5.0, rank(), others=1.5), 2: run(0.1, rank(), rank(1))}
+    monkeypatch.setattr(command, "run_script", lambda _, __, ranks, ___: runs[ranks])
+    assert command.main(["-np", "1,2", "--json", "--", "true"]) == 1
+    shown = capsys.readouterr()
+    one, two = json.loads(shown.out)["points"]
+    assert (one["efficiency"], two["efficiency"], two["speed_up"]) == (1.0, None, None)
+    why = "no conclusion for 2 ranks: they would be more than 1.2 times as efficient as 1"
+    assert why in two["doubt"]
+    assert f"error: {why}" in shown.err
+    assert command.main(["-np", "1,2", "--", "true"]) == 1
+    shown = capsys.readouterr()
+    assert "other programs used 1.5 cores" in shown.err
+    assert shown.out.splitlines()[2].split()[:5] == ["2", "100.0", "ms", "-", "-"]
+    assert "2 ranks" not in shown.out
+
+
 def test_a_rank_that_the_others_wait_for_is_a_straggler_and_its_line_is_named() -> None:
-    late = rank(1, waiting=0.0, communicating=0.05, idle=0.5, place="train.py:9 in load: sleep(1)")
-    found = main_cause(run(0.2, rank(waiting=0.5, communicating=0.55), late))
+    """Where it takes longer than the others, not where it is most often."""
+    computes = {"train.py:5 in forward: matmul(x)": 0.4}
+    loads = {"train.py:9 in load: sleep(1)": 0.2, "train.py:8 in load: open(x)": 0.15}
+    late = rank(1, waiting=0.0, communicating=0.05, idle=0.5, lines={**computes, **loads})
+    first = rank(waiting=0.5, communicating=0.55, lines=computes)
+    found = main_cause(run(0.2, first, late))
     assert (found.name, found.share) == ("stragglers", 0.5)
-    assert found.what.endswith("for rank 1, which is most often at train.py:9 in load: sleep(1)")
+    assert found.what.endswith("for rank 1, which takes longer at train.py:9 in load: sleep(1)")
+    evenly = rank(1, waiting=0.0, communicating=0.05, idle=0.5, lines=computes)
+    assert main_cause(run(0.2, first, evenly)).what.endswith("wait 50% of a step for rank 1")
 
 
 def test_communication_counts_as_far_as_the_step_is_longer_for_it() -> None:
@@ -142,7 +168,7 @@ def test_flags_of_the_launcher_are_passed_on(monkeypatch: pytest.MonkeyPatch) ->
         return ALONE
 
     monkeypatch.setattr(command, "run_script", noted)
-    flags = ["-H", "a:1,b:1", "-p", "2222", "--shared-heap"]
+    flags = ["-H", "a:1,b:1", "-p", "2222", "--verbose"]
     assert command.main(["-np", "2", *flags, "--steps", "9", "--", "true", "-x"]) == 0
     assert seen == [(["true", "-x"], flags, 2)]
 
@@ -170,9 +196,14 @@ def test_computation_that_takes_more_processor_time_is_memory() -> None:
 
 
 def test_input_limits_one_rank_too_and_its_line_is_named() -> None:
-    found = main_cause(run(0.1, rank(cores=0.3, idle=0.7, place="train.py:3 in load: read()")))
-    assert (found.name, found.share) == ("input", 0.7)
+    """The line where it sleeps, however often it was seen to compute elsewhere."""
+    lines = {"train.py:5 in forward: matmul(x)": 0.6, "train.py:3 in load: read()": 0.3}
+    asleep = {"train.py:3 in load: read()": 0.3}
+    found = main_cause(run(0.1, rank(cores=0.6, idle=0.4, lines=lines, idle_lines=asleep)))
+    assert (found.name, found.share) == ("input", 0.4)
     assert found.what.endswith("most often at train.py:3 in load: read()")
+    unknown = main_cause(run(0.1, rank(cores=0.6, idle=0.4, lines=lines)))
+    assert unknown.what.endswith("for 40% of a step")
 
 
 @given(
@@ -186,7 +217,7 @@ def test_input_limits_one_rank_too_and_its_line_is_named() -> None:
             queued=st.floats(0, 1),
             idle=st.floats(0, 1),
             bytes=st.floats(0, 1e12),
-            place=st.text(max_size=9),
+            lines=st.dictionaries(st.text(max_size=9), st.floats(0, 1), max_size=3),
         ),
         min_size=1,
         max_size=4,
@@ -202,7 +233,9 @@ def test_times_between_looks_become_figures_of_a_rank() -> None:
     def sample(completed: int, cpu: float, awake: float, queued: float) -> Sample:
         blocked = {"at": 5.0 + cpu, "exposed": 0.5 * cpu, "calls": completed}
         return Sample(
-            *(completed, cpu, queued, awake, 0.1, 0.25, 0.125, 1e6, 20.0, "train.py:4", "a"),
+            *(completed, cpu, queued, awake, 0.1, 0.25, 0.125, 1e6, 20.0, "train.py:4"),
+            asleep=completed > 0,
+            host="a",
             blocked={**blocked, "completed": completed},
         )
 
@@ -211,7 +244,8 @@ def test_times_between_looks_become_figures_of_a_rank() -> None:
         Look(14.0, {"a": 108.0}, {0: sample(80, 3.0, 2.5, 1.0)}, {"a": 8.0}),
     ]
     (found,) = watch.figures(looks)
-    assert found == RankFigures(0, 0.25, 0.125, 0.5, 0.25, 0.25, 1e5, "train.py:4", 0.5)
+    seen = {"train.py:4": 1.0}, {"train.py:4": 0.5}
+    assert found == RankFigures(0, 0.25, 0.125, 0.5, 0.25, 0.25, 1e5, *seen, 0.5)
     assert watch.cores(looks) is None
     assert watch.step_seconds(looks) == 0.1
     assert watch.steps_done(looks) == 40.0
@@ -254,7 +288,7 @@ def test_the_curve_fits_the_terminal(width: int) -> None:
 def test_each_cause_has_its_cure() -> None:
     lines = curve.reasons(POINTS)
     assert lines[:2] == ["1 rank: nothing limits it", "4 ranks: input (40%)"]
-    assert lines[2:] == ["  input: slow", "    to mend it: load ahead"]
+    assert lines[2:] == ["  input: slow", "    fix: load ahead"]
 
 
 def test_a_picture_of_the_curve_is_drawn(tmp_path: Path) -> None:
@@ -342,7 +376,7 @@ def test_steps_are_counted_in_a_script_that_knows_nothing_of_it(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "count", "parts", "words"),
     [
-        ("stragglers", 1e3, {"load": "time.sleep(0.1 * hvd.rank())"}, "for rank 1, which is"),
+        ("stragglers", 1e3, {"load": "time.sleep(0.1 * hvd.rank())"}, "in load: time.sleep(0.1 *"),
         ("exposed communication", 4e7, {"compute": "pass"}, "160.0 MB"),
         ("input", 1e3, {"load": "time.sleep(0.1)"}, "in load: time.sleep(0.1)"),
     ],

@@ -123,8 +123,9 @@ _SAMPLES = [0, 1, 2, 3, 100, 127, 128, 200, 255, 1e5, 3e9, 1.5, 0.1, -1, -2.5, 7
 
 @pytest.mark.parametrize("name", [*_core.DTYPES][: _core.REDUCIBLE_DTYPES])
 @pytest.mark.parametrize("factors", [(1.0, 1.0), (0.3, 1.0), (1.0, 1e6), (-0.5, 7.0)])
+@pytest.mark.parametrize("op", ["Sum", "Average"])
 def test_scaling_gives_the_bits_of_the_compiled_core(
-    alone: ModuleType, name: str, factors: tuple[float, float]
+    alone: ModuleType, name: str, op: str, factors: tuple[float, float]
 ) -> None:
     kind = {"bfloat16": "float16", "complex32": "float16"}.get(name, name)
     with np.errstate(all="ignore"):
@@ -138,8 +139,9 @@ def test_scaling_gives_the_bits_of_the_compiled_core(
         _core.address(expected),
         [_core.address(data)],
         dtype,
-        _core.REDUCTIONS["Sum"],
+        _core.REDUCTIONS[op],
         count,
         *factors,
     )
-    assert alone._scaled(data, dtype, *factors).tobytes() == expected.tobytes()
+    found = alone._scaled(data, dtype, _core.REDUCTIONS[op], *factors)
+    assert found.tobytes() == expected.tobytes()

@@ -19,6 +19,7 @@ class Chart:
     """Numbers to be drawn; `rows` by size for a chart of curves, by case for one of bars.
 
     unit: what the numbers are. one: what the number 1 stands for, in a chart of ratios.
+    speed: higher is better.
     """
 
     source: Result
@@ -26,6 +27,11 @@ class Chart:
     rows: Rows
     one: str = ""
     curves: bool = False
+    speed: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.unit}; {'higher' if self.speed else 'lower'} is better"
 
     @property
     def series(self) -> list[str]:
@@ -73,7 +79,6 @@ def allreduce(ranks: int) -> Chart:
     names = {
         "core": "Sirtaki, core",
         "torch": "hvd.allreduce_",
-        "shared heap": "core, --shared-heap",
         "Gloo": "Gloo",
         "Open MPI": "Open MPI",
         "MPICH": "MPICH",
@@ -83,7 +88,7 @@ def allreduce(ranks: int) -> Chart:
     for size, by_name in result["timings"].items():
         taken = {names[key]: by_name[key]["median"] for key in names if by_name.get(key)}
         rows.append((size, {name: int(size) / seconds / 1e9 for name, seconds in taken.items()}))
-    return Chart(result, "GB/s of payload", rows, curves=True)
+    return Chart(result, "GB/s of payload", rows, curves=True, speed=True)
 
 
 def frameworks() -> Chart:
@@ -109,7 +114,13 @@ def torch_distributed() -> Chart:
         (name, {"times as fast as Gloo": taken["Gloo"]["median"] / taken["Sirtaki"]["median"]})
         for name, taken in result["cases"].items()
     ]
-    return Chart(result, "speed of a group of sirtaki, in speeds of one of gloo", rows, one="Gloo")
+    return Chart(
+        result,
+        "speed of a group of sirtaki, in speeds of one of gloo",
+        rows,
+        one="Gloo",
+        speed=True,
+    )
 
 
 def hosts() -> Chart:
@@ -124,7 +135,7 @@ def hosts() -> Chart:
         for size, by_name in result["cases"]["allreduce, 2 hosts"]["sums"].items()
         if int(size) >> 20
     ]
-    return Chart(result, "GB/s of payload", rows)
+    return Chart(result, "GB/s of payload", rows, speed=True)
 
 
 def slow_links() -> Chart:

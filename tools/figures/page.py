@@ -1,7 +1,8 @@
 """Sphinx's part: directives that draw figures and show what commands say of themselves.
 
 `exchange` and `boxes` draw the text below them, `chart` draws results of the benchmarks. Each has
-`:alt:`, which says in words what it shows. `help` shows what a command prints for --help.
+`:alt:`, which says in words what it shows. `help` shows what a command prints for --help, `shared`
+lists names that are described elsewhere.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sphinx.application import Sphinx
 
 from tools.figures import boxes, exchange, plot
 from tools.figures.charts import CHARTS
+from tools.figures.names import Shared
 from tools.figures.svg import page_style
 
 
@@ -114,6 +116,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("boxes", Boxes)
     app.add_directive("chart", ChartOfResults)
     app.add_directive("help", Help)
+    app.add_directive("shared", Shared)
     app.add_css_file("figures.css")
     app.connect("build-finished", write_style)
     # After the theme has made its navigation.

@@ -57,7 +57,7 @@ def bars(chart: Chart, alt: str, style: str) -> str:
         x = min(x, WIDTH - width_of(chart.one) / 2 - 16)
         parts.append(text(x, bottom + 14, f"1: {chart.one}", "faint"))
         bottom += 16
-    parts.append(text(left, bottom + 18, chart.unit, "faint", "start"))
+    parts.append(text(left, bottom + 18, chart.label, "faint", "start"))
     return drawing(WIDTH, bottom + 26, "".join(parts), alt, style)
 
 
@@ -102,7 +102,7 @@ def curves(chart: Chart, alt: str, style: str) -> str:
         labels.append((y_of(points[-1][1]), x_of(points[-1][0]), name, line, place))
     parts += at_their_ends(labels, left + span)
     parts.append(
-        text(left, top + HEIGHT + 40, f"{chart.unit}, by bytes of the tensor", "faint", "start")
+        text(left, top + HEIGHT + 40, f"{chart.label}; by bytes of the tensor", "faint", "start")
     )
     return drawing(WIDTH, top + HEIGHT + 48, "".join(parts), alt, style)
 

@@ -81,6 +81,7 @@ SINGLE = Suite(
     (
         "tests/single/test_e*.py",
         "tests/single/test_l[ei]*.py",
+        "tests/single/questions/test_*.py",
         "tests/single/rendezvous/**/test_*.py",
         "tests/single/test_snapshot.py",
         "tests/single/test_unpickling.py",
@@ -91,7 +92,10 @@ SINGLE = Suite(
 LAUNCH = Suite(
     "launch",
     (
+        "tests/single/doctor/test_*.py",
+        "tests/single/inspect/**/test_*.py",
         "tests/single/launch/**/test_*.py",
+        "tests/single/submit/test_*.py",
         "tests/single/mpi/test_mpirun.py",
         "tests/faults/test_launcher_*.py",
     ),
@@ -128,8 +132,17 @@ CAFFE = Suite("caffe", ("sirtaki-caffe/caffe_tests/**/test_*.py",), marks="not j
 PARTS: dict[str, tuple[tuple[str, ...], tuple[Suite, ...]]] = {
     "core": (("sirtaki/core/**/*.py", "sirtaki/numpy/*.py"), (SINGLE, PARALLEL)),
     "torch": (("sirtaki/torch/**/*.py",), (SINGLE, PARALLEL, DISTRIBUTED)),
-    "rendezvous": (("sirtaki/rendezvous/**/*.py",), (SINGLE,)),
-    "launch": (("sirtaki/launch/**/*.py",), (LAUNCH,)),
+    "schedulers": (("sirtaki/schedulers/*.py",), (SINGLE, LAUNCH)),
+    "rendezvous": (("sirtaki/questions/*.py", "sirtaki/rendezvous/**/*.py"), (SINGLE,)),
+    "launch": (
+        (
+            "sirtaki/doctor/**/*.py",
+            "sirtaki/inspect/**/*.py",
+            "sirtaki/launch/**/*.py",
+            "sirtaki/submit/*.py",
+        ),
+        (LAUNCH,),
+    ),
     "tensorflow": (
         ("sirtaki/tensorflow/**/*.py",),
         (NAMES, TENSORFLOW, KERAS, TENSORFLOW_DATA, TENSORFLOW_JOBS),
@@ -140,4 +153,4 @@ PARTS: dict[str, tuple[tuple[str, ...], tuple[Suite, ...]]] = {
 }
 # These parts are compiled anew for each fault.
 CPP_FILES = ("cpp/*/*.cpp", "cpp/*/*/*.cpp", "cpp/*/*.h", "cpp/*/*/*.h")
-CPP_ELSEWHERE = ("cpp/python/", "cpp/tensorflow/", "cpp/jax/", "cpp/ffi/", "cpp/heap/preload/")
+CPP_ELSEWHERE = ("cpp/python/", "cpp/tensorflow/", "cpp/jax/", "cpp/ffi/")

@@ -1,5 +1,5 @@
 // Look at the built pages in a browser: axe-core for accessibility, requests to other hosts, the way from one
-// version to another, and pictures of some pages at three widths. node browse.mjs FOLDER PICTURES; CHROMIUM names another browser.
+// version to another, what the search finds, and pictures of some pages at two widths, light and dark. node browse.mjs FOLDER PICTURES; CHROMIUM names another browser.
 import fs from 'node:fs'
 import http from 'node:http'
 import { createRequire } from 'node:module'
@@ -9,8 +9,9 @@ import puppeteer from 'puppeteer-core'
 
 const [folder, pictures] = process.argv.slice(2).map((each) => path.resolve(each))
 const axe = fs.readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
-const WIDTHS = [380, 900, 1440]
-const LOOKED_AT = ['index', 'get-started/pytorch', 'tutorials/collectives', 'from/ddp', 'reference/api', 'design/benchmarks']
+const WIDTHS = [390, 1280]
+const LOOKED_AT = ['index', 'get-started/pytorch', 'howto/debugging-a-hang', 'from/ddp', 'reference/api/torch', 'design/benchmarks']
+const SEARCHED = ['conda', 'apptainer', 'multi-node', 'DDP slow']
 const SERIOUS = ['serious', 'critical']
 
 const pages = fs
@@ -37,7 +38,7 @@ async function open(name, width, scheme) {
 }
 
 // The pages as versions 1 and 2 of a site, on a server of this machine. Version 1 lacks one page.
-async function changeVersion(from, to) {
+async function serve() {
   const server = http.createServer((request, response) => {
     const [, version, ...rest] = new URL(request.url, 'http://here').pathname.split('/')
     const file = path.join(folder, ...rest)
@@ -48,7 +49,10 @@ async function changeVersion(from, to) {
     return response.end(response.statusCode === 200 && fs.statSync(file).isFile() ? fs.readFileSync(file) : '')
   })
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const site = `http://127.0.0.1:${server.address().port}`
+  return { server, site: `http://127.0.0.1:${server.address().port}` }
+}
+
+async function changeVersion(site, from, to) {
   const page = await browser.newPage()
   await page.setViewport({ width: 1440, height: 900 })
   await page.goto(`${site}/${from}`)
@@ -57,10 +61,22 @@ async function changeVersion(from, to) {
   const reached = page.url().slice(site.length + 1)
   if (reached !== to) wrong.add(`from ${from} the choice of version 1 leads to ${reached}, not to ${to}`)
   await page.close()
-  server.close()
 }
-await changeVersion('2/tutorials/collectives.html', '1/tutorials/collectives.html')
-await changeVersion('2/from/ddp.html', '1/')
+
+async function search(site, words) {
+  const page = await browser.newPage()
+  await page.goto(`${site}/2/search.html?q=${encodeURIComponent(words)}`)
+  await page.waitForFunction(() => /matching|did not match/.test(document.querySelector('.search-summary')?.textContent))
+  const found = await page.$$eval('#search-results li a', (links) => links.length)
+  if (!found) wrong.add(`the search for ${words} finds nothing`)
+  await page.close()
+}
+
+const { server, site } = await serve()
+await changeVersion(site, '2/tutorials/collectives.html', '1/tutorials/collectives.html')
+await changeVersion(site, '2/from/ddp.html', '1/')
+for (const words of SEARCHED) await search(site, words)
+server.close()
 
 for (const scheme of ['light', 'dark']) {
   for (const name of pages) {
@@ -76,11 +92,15 @@ for (const scheme of ['light', 'dark']) {
 }
 for (const name of LOOKED_AT) {
   for (const width of WIDTHS) {
-    const page = await open(`${name}.html`, width, width === 900 ? 'dark' : 'light')
-    const wide = await page.evaluate(() => document.documentElement.scrollWidth)
-    if (wide > width) wrong.add(`${name}.html: ${wide} pixels wide in a window of ${width}`)
-    await page.screenshot({ path: path.join(pictures, `${name.replaceAll('/', '-')}-${width}.png`) })
-    await page.close()
+    for (const scheme of ['light', 'dark']) {
+      const page = await open(`${name}.html`, width, scheme)
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth)
+      if (wide > width) wrong.add(`${name}.html: ${wide} pixels wide in a window of ${width}`)
+      const contents = await page.$eval('.toc-drawer', (drawer) => drawer.getBoundingClientRect().right)
+      if (width === 1280 && contents > width) wrong.add(`${name}.html: its contents are not seen at ${width}`)
+      await page.screenshot({ path: path.join(pictures, `${name.replaceAll('/', '-')}-${width}-${scheme}.png`) })
+      await page.close()
+    }
   }
 }
 await browser.close()

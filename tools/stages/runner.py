@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +24,11 @@ _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 # What pytest's summary says of a test that lacks something that the machine could have.
 _MISSING = re.compile(r"^SKIPPED .*?: (missing: .*)$", re.MULTILINE)
 _TAIL = 150
+# A stage that hangs is ended after this many minutes and times its budget, before CI's own limit.
+_GRACE = 5
+_PATIENCE = 5
+# How pytest and doctest head failures, and a rank its own, shown before the others hear of it.
+_FIRST = re.compile(r"=== (?:FAILURES|ERRORS) =|== rank \S+ failed |^TEST CASE: ")
 
 
 @dataclass
@@ -104,6 +111,8 @@ class Runner:
                         waiting.remove(stage)
                         running[stage] = (self._start(stage), time.monotonic())
                 for stage, (process, began) in list(running.items()):
+                    if time.monotonic() - began > 60 * (_GRACE + _PATIENCE * stage.minutes):
+                        self._end(stage, process)
                     pid, status, used = os.wait4(process.pid, os.WNOHANG)
                     if pid:
                         del running[stage]
@@ -112,8 +121,8 @@ class Runner:
                         results.append(self._result(stage, process.returncode, *took))
                 time.sleep(0.1)
         finally:
-            for process, _ in running.values():
-                process.terminate()
+            for stage, (process, _) in running.items():
+                self._end(stage, process)
         return results
 
     def _log(self, stage: Stage) -> Path:
@@ -128,7 +137,15 @@ class Runner:
                 stderr=subprocess.STDOUT,
                 # Not this make's jobs and options.
                 env={name: value for name, value in os.environ.items() if name[:4] != "MAKE"},
+                start_new_session=True,
             )
+
+    def _end(self, stage: Stage, process: subprocess.Popen[bytes]) -> None:
+        """End a stage's processes, and note that in its log."""
+        with self._log(stage).open("a") as log:
+            log.write("ended: the stage took too long, or the run was stopped\n")
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
     def _result(self, stage: Stage, code: int, seconds: float, cpu: float) -> Result:
         log = self._log(stage)
@@ -137,6 +154,8 @@ class Runner:
         print(result.line(), flush=True)
         if code != 0:
             lines = text.splitlines()
+            first = next((i for i, line in enumerate(lines) if _FIRST.search(line)), len(lines))
+            print("\n".join(lines[first : min(first + _TAIL, max(0, len(lines) - _TAIL))]))
             print("\n".join(lines[-_TAIL:]))
             print(f"All {len(lines)} lines are in {log}", flush=True)
         return result

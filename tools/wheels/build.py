@@ -14,7 +14,7 @@ from tools.wheels.interpreters import STABLE_ABI, Interpreter
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / "build" / "wheels"
-PINS = ROOT / "tools" / "requirements-dev.txt"
+PINS = ROOT / "tools" / "requirements-build.txt"
 # A core of Python alone, for systems that the compiled one does not know, by the tag of its wheel.
 ALONE = ROOT / "python" / "alone" / "_core.py"
 ELSEWHERE = ("macosx_11_0_universal2", "win_amd64")

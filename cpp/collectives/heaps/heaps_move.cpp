@@ -1,24 +1,23 @@
 #include <cstring>
 
 #include "collectives/heaps/share.h"
-#include "collectives/ways.h"
 
 namespace sirtaki {
 namespace {
 
-/// To all places behind the first.
+/// Copies to all places after the first.
 void copy(const std::vector<std::byte*>& at, size_t bytes, size_t) {
   for (size_t to = 1; to < at.size(); ++to) {
     if (at[to] != at[0]) std::memcpy(at[to], at[0], bytes);
   }
 }
 
-/// Members fetch what the others show: of each its one stream, or of its streams for `each` taker
-/// the own one. Nobody writes another one's memory.
+/// Members fetch what the others show: the one stream of each member or, with `each`, their own of
+/// its streams. No member writes another one's memory.
 Task fetch(Group& group, const Op& op, const Streams& in, const Streams& out, Rest& rest,
            bool each) {
   const int own = group.rank();
-  const auto plan = [&](const Meeting& meeting) {
+  const auto plan = [&](const Handshake& handshake) {
     Share share;
     rest.op.longest = 0;
     for (int i = 1; i <= group.size(); ++i) {
@@ -27,8 +26,8 @@ Task fetch(Group& group, const Op& op, const Streams& in, const Streams& out, Re
         if (each ? from == to : to != own) continue;
         const auto giver = static_cast<size_t>(from);
         const auto stream = static_cast<size_t>(each ? to : 0);
-        const Segments& theirs =
-            to == own ? meeting.seen(from, stream, out[giver].bytes()) : meeting.seen(from, stream);
+        const Segments& theirs = to == own ? handshake.seen(from, stream, out[giver].bytes())
+                                           : handshake.seen(from, stream);
         const Split split({&theirs});
         share.bytes += split.shared.bytes();
         rest.op.longest = std::max(rest.op.longest, split.rest.bytes());
@@ -47,15 +46,15 @@ Task fetch(Group& group, const Op& op, const Streams& in, const Streams& out, Re
 
 }  // namespace
 
-// Each member copies a slice of what is shared to all who receive, so that all cores have a part.
+// Each member copies a slice of the shared part to all receivers, so that all cores share the work.
 Task heaps_broadcast(Group& group, const Op& op, const Streams& in, const Streams& out,
                      Rest& rest) {
   const bool sends = group.rank() == op.root;
   const bool keeps = sends && out[0].bytes() > 0;
-  const auto plan = [&](const Meeting& meeting) {
-    std::vector<const Segments*> streams{&meeting.seen(op.root, 0, op.longest)};
+  const auto plan = [&](const Handshake& handshake) {
+    std::vector<const Segments*> streams{&handshake.seen(op.root, 0, op.longest)};
     for (int m = 0; m < group.size(); ++m) {
-      if (m != op.root) streams.push_back(&meeting.seen(m, 0, op.longest));
+      if (m != op.root) streams.push_back(&handshake.seen(m, 0, op.longest));
     }
     const Split split(streams);
     rest.op.longest = split.rest.bytes();
@@ -77,7 +76,7 @@ Task heaps_allgather(Group& group, const Op& op, const Streams& in, const Stream
 
 Task heaps_alltoall(Group& group, const Op& op, const Streams& in, const Streams& out, Rest& rest) {
   co_await fetch(group, op, in, out, rest, true);
-  // What is left copies what a member has for itself.
+  // If nothing is left for the slots, this copies the member's stream to itself.
   const auto self = static_cast<size_t>(group.rank());
   if (rest.op.longest == 0) copy_stream(in[self], out[self]);
 }

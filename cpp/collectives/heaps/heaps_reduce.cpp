@@ -1,12 +1,11 @@
 #include <cstring>
 
 #include "collectives/heaps/share.h"
-#include "collectives/ways.h"
 
 namespace sirtaki {
 namespace {
 
-/// Reduces a piece of the members' streams; the streams behind those get the result.
+/// Reduces a piece of the members' streams into the streams that follow those.
 class Reduce {
  public:
   Reduce(const Op& op, int sources)
@@ -32,37 +31,37 @@ class Reduce {
   std::vector<const void*> sources_;
 };
 
-/// What all members show of an allreduce or reduce: first what is reduced, in their order, then
-/// where the result goes, beginning with the own.
-std::vector<const Segments*> shown(const Group& group, const Op& op, const Meeting& meeting) {
+/// The streams that all members show for an allreduce or reduce: first the inputs, in members'
+/// order, then the outputs, beginning with this member's.
+std::vector<const Segments*> shown(const Group& group, const Op& op, const Handshake& handshake) {
   std::vector<const Segments*> streams;
-  for (int m = 0; m < group.size(); ++m) streams.push_back(&meeting.seen(m, 0, op.longest));
+  for (int m = 0; m < group.size(); ++m) streams.push_back(&handshake.seen(m, 0, op.longest));
   for (int i = 0; i < group.size(); ++i) {
     const int m = (group.rank() + i) % group.size();
-    if (op.kind == Kind::kReduce && m != op.root) continue;
-    streams.push_back(&meeting.seen(m, 1, op.longest));
+    if (traits_of(op.kind).rooted && m != op.root) continue;
+    streams.push_back(&handshake.seen(m, 1, op.longest));
   }
   return streams;
 }
 
-/// What the others give to member `to`.
-std::vector<const Segments*> given(const Group& group, const Meeting& meeting, int to,
+/// The streams that the others give to member `to`.
+std::vector<const Segments*> given(const Group& group, const Handshake& handshake, int to,
                                    size_t bytes) {
   std::vector<const Segments*> streams;
   for (int m = 0; m < group.size(); ++m) {
-    if (m != to) streams.push_back(&meeting.seen(m, static_cast<size_t>(to), bytes));
+    if (m != to) streams.push_back(&handshake.seen(m, static_cast<size_t>(to), bytes));
   }
   return streams;
 }
 
 }  // namespace
 
-// Each member reduces a slice of what is shared and writes it wherever it goes: nobody else reads
-// or writes that slice anywhere, so results may replace what they are made of.
+// Each member reduces a slice of the shared part and writes it to every output: no other member
+// reads or writes that slice, so results may overwrite their inputs.
 Task heaps_reduce(Group& group, const Op& op, const Streams& in, const Streams& out, Rest& rest) {
-  const bool writes = op.kind == Kind::kAllreduce || group.rank() == op.root;
-  const auto plan = [&](const Meeting& meeting) {
-    std::vector<const Segments*> streams = shown(group, op, meeting);
+  const bool writes = !traits_of(op.kind).rooted || group.rank() == op.root;
+  const auto plan = [&](const Handshake& handshake) {
+    std::vector<const Segments*> streams = shown(group, op, handshake);
     const Split split(streams);
     rest.op.longest = split.rest.bytes();
     rest.in[0] = split.rest.of(in[0]);
@@ -76,16 +75,16 @@ Task heaps_reduce(Group& group, const Op& op, const Streams& in, const Streams& 
   co_await share(group, op, std::move(shows), writes ? 1 : -1, plan, Reduce(op, group.size()));
 }
 
-// Each member reduces what is its own from where the others have it.
+// Each member reduces its own part from where the others keep it.
 Task heaps_reducescatter(Group& group, const Op& op, const Streams& in, const Streams& out,
                          Rest& rest) {
   const int own = group.rank();
-  const auto plan = [&](const Meeting& meeting) {
+  const auto plan = [&](const Handshake& handshake) {
     Share share;
     rest.op.longest = 0;
     for (int m = 0; m < group.size(); ++m) {
       const auto member = static_cast<size_t>(m);
-      std::vector<const Segments*> streams = given(group, meeting, m, in[member].bytes());
+      std::vector<const Segments*> streams = given(group, handshake, m, in[member].bytes());
       const Split split(streams);
       share.bytes += split.shared.bytes();
       rest.in[member] = split.rest.of(in[member]);

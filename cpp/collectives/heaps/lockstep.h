@@ -8,8 +8,8 @@
 
 namespace sirtaki {
 
-/// Walks several streams of one length side by side, whatever borders their segments have. A
-/// segment may lie nowhere in this process: then its pointer is null.
+/// Walks several streams of one length side by side, whatever their segment borders. The pointer of
+/// a segment that is not mapped in this process is null.
 class Lockstep {
  public:
   explicit Lockstep(std::vector<const Segments*> streams) {
@@ -39,7 +39,7 @@ class Lockstep {
   std::vector<std::byte*> at_;
 };
 
-/// Parts of a stream, ascending.
+/// Parts of a stream, in ascending order.
 class Ranges {
  public:
   void add(Range range) {
@@ -55,7 +55,7 @@ class Ranges {
   bool empty() const { return list_.empty(); }
   const std::vector<Range>& list() const { return list_; }
 
-  /// Of these parts, one behind the other, a part.
+  /// A range of these parts, as if they were concatenated.
   Ranges part(Range wanted) const {
     Ranges part;
     size_t before = 0;
@@ -67,7 +67,7 @@ class Ranges {
     }
     return part;
   }
-  /// What these parts of such a stream are.
+  /// The contents of these parts in such a stream.
   Segments of(const Segments& stream) const {
     Segments segments;
     Cursor cursor(stream);
@@ -82,7 +82,7 @@ class Ranges {
   size_t bytes_ = 0;
 };
 
-/// The parts of streams of one length that lie in this process in all of them, and the others.
+/// The parts of equally long streams that are mapped here in all of them, and the other parts.
 struct Split {
   explicit Split(std::vector<const Segments*> streams) {
     if (streams.empty()) return;

@@ -4,16 +4,16 @@
 #include <vector>
 
 #include "collectives/algorithm.h"
+#include "collectives/heaps/handshake.h"
 #include "collectives/heaps/lockstep.h"
-#include "collectives/heaps/meeting.h"
 
 namespace sirtaki {
 
-/// Members that write a slice each write whole pages of a stream.
+/// Members that each write a slice write whole pages of a stream.
 inline constexpr size_t kPage = 4096;
 
-/// Visits parts of streams, as `Lockstep` does, in pieces that stay in the cache for as long as
-/// they are worked on, and lets others have their turn now and then.
+/// Visits parts of streams, like `Lockstep`, in pieces that stay in the cache while they are
+/// processed, and gives others a turn now and then.
 template <class Visit>
 Task walk_pieces(Group& group, const Ranges& parts, std::vector<const Segments*> streams,
                  Visit& visit) {
@@ -33,16 +33,16 @@ Task walk_pieces(Group& group, const Ranges& parts, std::vector<const Segments*>
   }
 }
 
-/// What one member does of a collective in shared heaps.
+/// One member's part of a collective in shared heaps.
 struct Share {
   struct Job {
     Ranges parts;
     std::vector<const Segments*> streams;
   };
   std::vector<Job> jobs;
-  size_t bytes = 0;  ///< that all members move so
+  size_t bytes = 0;  ///< bytes that all members move this way
 
-  /// Adds its slice of what all members divide among them.
+  /// Adds this member's slice of what all members divide among them.
   void divide(const Group& group, const Ranges& shared, std::vector<const Segments*> streams) {
     bytes += shared.bytes();
     const Range slice = slice_of(shared.bytes(), group.size(), group.rank(), kPage);
@@ -50,25 +50,26 @@ struct Share {
   }
 };
 
-/// Shows the others what `shows` has, of which they write number `written` (-1: none). If all can
-/// touch what they see, `plan(meeting)` gives this member's share, whose pieces are visited.
+/// Shows the others the streams `shows`, of which they write number `written` (-1: none). If all
+/// can access what they see, `plan(handshake)` returns this member's share, whose pieces are
+/// visited.
 template <class Plan, class Visit>
 Task share(Group& group, const Op& op, std::vector<const Segments*> shows, int written, Plan plan,
            Visit visit) {
-  Meeting meeting(group, op.kind, bytes_in_slots(op.kind, op.longest, group.size()));
-  co_await meeting.meet(std::move(shows), written);
-  Share own = meeting.declined() ? Share{} : plan(std::as_const(meeting));
+  Handshake handshake(group, op.kind, bytes_in_slots(op.kind, op.longest, group.size()));
+  co_await handshake.meet(std::move(shows), written);
+  Share own = handshake.declined() ? Share{} : plan(std::as_const(handshake));
   if (own.bytes == 0) {
-    meeting.leave();
+    handshake.leave();
     co_return;
   }
   for (Share::Job& job : own.jobs) {
     co_await walk_pieces(group, job.parts, std::move(job.streams), visit);
   }
-  co_await meeting.part(own.bytes);
+  co_await handshake.part(own.bytes);
 }
 
-/// The streams for the other members, by their numbers; none for this one.
+/// The streams for the other members, by number; an empty one for this member.
 inline std::vector<const Segments*> for_others(const Group& group, const Streams& in) {
   static const Segments kNothing;
   std::vector<const Segments*> streams;

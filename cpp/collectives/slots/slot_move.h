@@ -10,10 +10,10 @@
 
 namespace sirtaki {
 
-/// Moves streams through the givers' slots. Who gives or takes nothing waits for nobody for it.
+/// Moves streams through the givers' slots. A member without streams to give or take does not wait.
 class SlotMove {
  public:
-  /// `blocks`: streams that a giver has in its slots side by side.
+  /// `blocks`: the streams that a giver has side by side in its slots.
   SlotMove(Group& group, const Op& op, int blocks, Algorithm algorithm)
       : group_(group),
         at_once_(algorithm == Algorithm::kAtOnce),
@@ -35,8 +35,8 @@ class SlotMove {
   Task run() {
     return run([](size_t, size_t, uint32_t) { return std::suspend_never(); });
   }
-  /// `arrived(i, end, q)`, awaited: of what was given as number i everything before `end` is there,
-  /// which chunk q needs.
+  /// `arrived(i, end, q)`, awaited: given stream number i has everything before `end`, which chunk
+  /// q needs.
   template <class Arrived>
   Task run(Arrived arrived) {
     if (at_once_) {
@@ -45,7 +45,7 @@ class SlotMove {
       co_await group_.begin_stream();
     }
     const uint32_t count = chunks_.count();
-    // As long as no slot is used twice nobody has to know who has read it.
+    // If no slot is used twice, it does not matter who has read it.
     const bool reuses = count > StreamSlots::kDepth;
     if (given_.empty()) group_.skip_published(count);
     if (taken_.empty() && reuses) group_.skip_consumed(count);

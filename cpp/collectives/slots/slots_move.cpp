@@ -1,5 +1,4 @@
 #include "collectives/slots/slot_move.h"
-#include "collectives/ways.h"
 
 namespace sirtaki {
 

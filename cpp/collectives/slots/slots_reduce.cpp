@@ -1,7 +1,7 @@
+#include "collectives/algorithm.h"
 #include "collectives/cursor.h"
 #include "collectives/range_reduce.h"
 #include "collectives/slots/stream_slots.h"
-#include "collectives/ways.h"
 
 namespace sirtaki {
 namespace {
@@ -18,7 +18,7 @@ void reduce_slots(const Group& group, const Op& op, const Segments& out, int whi
   RangeReduce(op, op.scale, group.size(), true).run({0, form.bytes(out)}, target, slot);
 }
 
-/// Small messages: everybody reads everything and reduces it alone, one exchange in all.
+/// Small messages: every member reads all inputs and reduces them alone, in a single exchange.
 Task reduce_at_once(Group& group, const Op& op, const Segments& in, const Segments* out) {
   const int which = co_await group.begin_small();
   copy_to_slot(group, op, in, which);
@@ -30,15 +30,15 @@ Task reduce_at_once(Group& group, const Op& op, const Segments& in, const Segmen
   group.end();
 }
 
-/// Large messages, chunk by chunk: copy out what the others reduce, reduce the own slice of the
-/// chunk over all members, copy in what the others reduced. The three steps work on three
+/// Large messages, chunk by chunk: copy out the parts that others reduce, reduce this member's
+/// slice of the chunk over all members, copy in the others' results. The three steps work on three
 /// successive chunks, so a member rarely waits. Only `in` and `out` leave the cache.
 ///
-/// Mirrored, both members read all of the other's chunk and reduce it alone. That is as many bytes
-/// from the other core as if each reduced a half, but one step and one wait less.
+/// If mirrored, both members read the other's whole chunk and reduce it alone. That reads as many
+/// bytes from the other core as if each reduced a half, but saves a step and a wait.
 class ChunkedReduce {
  public:
-  /// `out` null: the result is wanted elsewhere only.
+  /// `out` null: only other members need the result.
   ChunkedReduce(Group& group, const Op& op, const Segments& in, const Segments* out, bool mirrored)
       : group_(group),
         form_(op),
@@ -126,7 +126,7 @@ class ChunkedReduce {
   Group& group_;
   Form form_;
   RangeReduce reduce_;
-  size_t chunk_;  ///< of numbers as they are
+  size_t chunk_;  ///< of unencoded numbers
   Chunks chunks_;
   StreamSlots slots_;
   Cursor copied_, reduced_, result_of_own_, result_;
@@ -143,7 +143,7 @@ Task reduce_in_chunks(Group& group, const Op& op, const Segments& in, const Segm
 
 Task slots_reduce(Group& group, const Op& op, const Streams& in, const Streams& out,
                   Algorithm algorithm) {
-  const bool writes = op.kind == Kind::kAllreduce || group.rank() == op.root;
+  const bool writes = !traits_of(op.kind).rooted || group.rank() == op.root;
   const Segments* const target = writes ? &out[0] : nullptr;
   if (algorithm == Algorithm::kAtOnce) return reduce_at_once(group, op, in[0], target);
   return reduce_in_chunks(group, op, in[0], target, algorithm == Algorithm::kMirrored);

@@ -15,19 +15,19 @@
 namespace sirtaki {
 
 /// The control messages between a rank and the sequencer on rank 0: through rings in shared memory,
-/// and to and from other hosts through the relays of the hosts' leaders. Sending never blocks: what
-/// a full ring does not take waits here.
+/// and to and from other hosts through the relays of the hosts' leaders. Sending never blocks:
+/// bytes that do not fit into a ring wait here.
 class Control {
  public:
   using Receive = std::function<void(std::string_view message)>;
 
-  /// What carries messages between hosts; empty where the world is one host.
+  /// Carries messages between hosts; empty if the world is one host.
   struct Carrier {
     Relay* relay = nullptr;      ///< on leaders
-    std::function<void()> wake;  ///< wakes that of another host than rank 0's, on its other ranks
+    std::function<void()> wake;  ///< not on leaders, nor on rank 0's host: wakes the relay
   };
 
-  /// `lost` is called when a rank says what no rank says.
+  /// Calls `lost` when a rank sends what no rank sends.
   Control(const RankContext& context, Carrier carrier, Lost lost)
       : context_(context), carrier_(std::move(carrier)), lost_(std::move(lost)) {
     if (context.rank == 0) rings_.emplace(context, lost_);
@@ -37,49 +37,49 @@ class Control {
   void send_up(std::string_view message, bool urgent) {
     if (carrier_.relay != nullptr) return carrier_.relay->send_up(message);
     append_frame(up_out_, message, context_.region->generation());
-    up_out_.erase(0, context_.region->up(context_.place).write(up_out_));
+    up_out_.erase(0, context_.region->up(context_.place, RingEnd::kWrites).write(up_out_));
     tell_receiver(urgent);
     note_backlog();
   }
-  /// Rank 0 keeps its own copy, until the others' are in their rings: it must not begin an
-  /// operation of which a peer, with its ring full, does not know yet.
+  /// Rank 0 holds its own copy until the others' copies are in their rings: it must not begin an
+  /// operation that a peer with a full ring does not know yet.
   void send_down(const Recipients& to, std::string_view message) {
     if (carrier_.relay != nullptr) carrier_.relay->send_down(to, message);
     rings_->send_down(to, message, &held_);
     note_backlog();
   }
 
-  /// Forgets what waits to be sent up: the sequencer listens no more.
+  /// Drops messages that wait to be sent up: the sequencer no longer reads them.
   void drop_up() {
     up_out_.clear();
     note_backlog();
   }
 
-  /// Tries again to send what waits.
+  /// Retries sending what waits.
   void flush() {
     if (!has_backlog()) return;
     if (!up_out_.empty()) {
-      up_out_.erase(0, context_.region->up(context_.place).write(up_out_));
+      up_out_.erase(0, context_.region->up(context_.place, RingEnd::kWrites).write(up_out_));
       tell_receiver(true);
     }
     if (rings_) rings_->flush();
     note_backlog();
   }
-  /// Something waits for room in a ring.
+  /// Whether bytes wait for room in a ring.
   bool has_backlog() const { return backlog_.load(); }
 
-  /// Hands over the messages that came from the sequencer.
+  /// Passes on the messages that came from the sequencer.
   void receive_down(const Receive& receive) {
     if (!has_down()) return;
     if (context_.rank == 0) {
       has_own_.store(false, std::memory_order_relaxed);
       down_in_.swap(own_);
     } else {
-      context_.region->down(context_.place).read(down_in_);
+      context_.region->down(context_.place, RingEnd::kReads).read(down_in_);
     }
     take_frames(down_in_, receive, context_.region->generation());
   }
-  /// Hands over the messages that came from other ranks; rank 0 only.
+  /// Passes on the messages that came from other ranks; rank 0 only.
   void receive_up(const ReceiveUp& receive) {
     rings_->receive_up(receive);
     if (carrier_.relay == nullptr) return;
@@ -91,29 +91,30 @@ class Control {
   }
 
   bool has_down() const {
-    return context_.rank == 0 ? has_own() : !context_.region->down(context_.place).empty();
+    return context_.rank == 0 ? has_own()
+                              : !context_.region->down(context_.place, RingEnd::kReads).empty();
   }
-  /// Rank 0 has something for itself, of which nobody else tells its driver.
+  /// Whether rank 0 has a message for itself, of which no other rank notifies its driver.
   bool has_own() const { return has_own_.load(); }
   bool has_up() const {
     if (!rings_) return false;
     return (carrier_.relay != nullptr && carrier_.relay->has_up()) || rings_->has_up();
   }
-  /// One of the messages that `has_up` tells of must be received soon; rank 0 only.
+  /// Whether a message that `has_up` reports must be read soon; rank 0 only.
   bool has_urgent() const {
     return context_.rank == 0 && context_.region->leader().urgent.load() != 0;
   }
-  /// All messages are received next.
+  /// Call before all messages are received.
   void forget_urgent() {
     if (has_urgent()) context_.region->leader().urgent.exchange(0);
   }
-  /// Takes what has come from other hosts, if the relay's thread does not do so just now.
+  /// Receives what has arrived from other hosts, unless the relay's thread is doing so.
   void look() const {
     if (carrier_.relay != nullptr) carrier_.relay->look();
   }
 
  private:
-  /// Tells the driver, who may be another thread and asleep, that there is something to flush.
+  /// Notifies the driver, perhaps another thread and asleep, that there are bytes to flush.
   void note_backlog() {
     const bool waits = !up_out_.empty() || (rings_ && rings_->has_backlog());
     if (!waits && !held_.empty()) {
@@ -125,7 +126,7 @@ class Control {
     if (waits) context_.doorbell.ring(context_.place, kControl);
   }
 
-  /// Wakes who reads this rank's ring: rank 0's engine, or the relay on another host's leader.
+  /// Wakes the reader of this rank's ring: rank 0's engine, or the relay on another host's leader.
   void tell_receiver(bool urgent) const {
     if (!carrier_.wake) {
       if (urgent) context_.region->leader().urgent.store(1);
@@ -137,10 +138,10 @@ class Control {
   const RankContext& context_;
   const Carrier carrier_;
   const Lost lost_;
-  std::string up_out_;              ///< what the ring up did not take
+  std::string up_out_;              ///< bytes that did not fit into the ring up
   std::optional<HostRings> rings_;  ///< rank 0: to and from the other ranks of the host
   std::string own_;                 ///< rank 0: to itself
-  std::string held_;                ///< the same, behind what other rings did not take
+  std::string held_;                ///< the same, after bytes that did not fit into other rings
   std::atomic<bool> has_own_{false};
   std::atomic<bool> backlog_{false};  ///< written under the engine's lock
   std::string down_in_;

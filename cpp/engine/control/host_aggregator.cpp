@@ -53,7 +53,7 @@ void HostAggregator::report(Stretch who, const Reporters& from, const Request& r
 
 void HostAggregator::hold(const std::string& key, Pending& pending, Stretch who,
                           const Reporters& from, std::string_view message, int64_t now_ns) {
-  if (pending.reported.contains_any(who)) return pass(from, message);  // the same
+  if (pending.reported.contains_any(who)) return pass(from, message);  // this too
   pending.reported.add(who);
   if (pending.held.empty()) {
     pending.since_ns = now_ns;
@@ -72,7 +72,7 @@ HostAggregator::Held& HostAggregator::held_as(Pending& pending, std::string_view
   return pending.held.emplace_back(Held{{{}, std::string(message)}});
 }
 
-/// Sends the message on as it is, behind everything that came before it.
+/// Passes the message on unchanged, after all earlier ones.
 void HostAggregator::pass(const Reporters& from, std::string_view message) {
   release_all();
   out_.push_back({from, std::string(message)});
@@ -127,7 +127,7 @@ void HostAggregator::receive_down(std::string_view message) {
     case Down::kError:
       return forget(in.get_string());
     case Down::kFlush:
-      // The sequencer flushes again only when all ranks have forgotten the ids of the last time.
+      // The sequencer flushes again only after all ranks have forgotten the ids of the last flush.
       forgotten_ = std::exchange(known_, {});
       return;
     case Down::kTune:
@@ -160,7 +160,7 @@ void HostAggregator::learn_batch(Reader& in) {
   }
 }
 
-/// The operation begins on the ranks of this host.
+/// Records that the operation begins on the ranks of this host.
 void HostAggregator::learn(const Request& request, uint64_t ordinal) {
   if (request.kind == Kind::kJoin) {
     rosters_.of(request.set).align_ordinals(ordinal);  // the same correction as the sequencer's
@@ -176,7 +176,7 @@ void HostAggregator::learn_set(const Request& change) {
     throw Error(ErrorCode::kInternal, "the sequencer changed the process sets, but " + why);
   }
   const int32_t set = change.root;
-  // What was reported of an earlier set of this number does not count among its next members.
+  // Reports for an earlier set with this number do not count for its new members.
   release_all();
   std::erase_if(pending_, [&](const auto& pending) { return pending.second.set == set; });
   rosters_.forget(set);
@@ -184,7 +184,7 @@ void HostAggregator::learn_set(const Request& change) {
   sets_.change(change);
 }
 
-/// The operation is decided: who reports its name from now on means another one.
+/// The operation is decided: later reports of its name mean another operation.
 void HostAggregator::forget(const std::string& key) {
   const auto found = pending_.find(key);
   if (found == pending_.end()) return;

@@ -16,13 +16,13 @@
 
 namespace sirtaki {
 
-/// Merges what the ranks of one host, and of the hosts below it, tell the sequencer, so that it
-/// hears a few hosts and not ranks.
+/// Merges the messages to the sequencer from the ranks of one host and of the hosts below it, so
+/// that it has a few hosts as senders, not all ranks.
 ///
 /// No operation can begin before all members of its set have reported it. So a report is held back
-/// until all members here have made theirs, and all of them go as one message. A rank that never
-/// reports (because it is late, or wrong) delays the others' reports by `kHoldNs` at most on each
-/// host on the way; only who waits for errors and warnings can notice.
+/// until all members here have reported, and all their reports go as one message. A rank that never
+/// reports (because it is late, or wrong) delays the others' reports by at most `kHoldNs` on each
+/// host on the way; only errors and warnings come later.
 ///
 /// A plain state machine: messages in, messages out, no threads and no clock of its own.
 class HostAggregator {
@@ -30,32 +30,32 @@ class HostAggregator {
   static constexpr int64_t kHoldNs = 5'000'000;
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-  /// The same message of several ranks.
+  /// The same message from several ranks.
   struct Report {
     Reporters from;
     std::string message;
   };
 
-  /// `here`: the hosts that it speaks for. `hosts` must live longer.
+  /// `here`: the hosts that it speaks for. `hosts` must outlive it.
   HostAggregator(const HostMap& hosts, HostRange here);
 
-  /// Takes a message (Up …) of a rank, or what a host below has merged.
+  /// Takes a message (Up …) of a rank, or the merged messages of a host below.
   void receive_up(int rank, std::string_view message, int64_t now_ns) {
     receive_up(Reporters{{rank}, {}}, message, now_ns);
   }
   void receive_up(const Reporters& from, std::string_view message, int64_t now_ns);
-  /// Learns from a message (Down …) that the sequencer sends to ranks here.
+  /// Takes note of a message (Down …) that the sequencer sends to ranks here.
   void receive_down(std::string_view message);
-  /// The members of a set, everywhere.
+  /// The members of a set on all hosts.
   const Roster& roster(int32_t set) { return rosters_.of(set); }
 
-  /// What is to be told to the sequencer now, in this order.
+  /// The messages that are due for the sequencer, in this order.
   std::vector<Report> take(int64_t now_ns);
-  /// When `take` has something without a further message; kNever if it will not.
+  /// When `take` will return something without a further message; kNever if it will not.
   int64_t deadline() const;
 
  private:
-  /// A message, and who among the members here has sent it.
+  /// A message, and how many members here have sent it.
   struct Held : Report {
     int members = 0;
   };
@@ -65,7 +65,7 @@ class HostAggregator {
         : set(its_set), reported(roster.size()), members(roster.of_hosts(here).size()) {}
 
     int32_t set;
-    Marks reported;  ///< by place in the set's roster, those sent included
+    Marks reported;  ///< by place in the set's roster, including those already sent
     int members;     ///< of the set, here
     std::vector<Held> held;
     int64_t since_ns = 0;  ///< when the oldest of `held` came
@@ -96,7 +96,7 @@ class HostAggregator {
   std::unordered_map<uint32_t, Request> known_;       ///< kind, name and set of each short id
   std::unordered_map<uint32_t, Request> forgotten_;   ///< ranks may still report these
   std::unordered_map<std::string, Pending> pending_;  ///< by match key
-  std::deque<std::string> holding_;  ///< keys of what is held, oldest first; some are not any more
+  std::deque<std::string> holding_;  ///< keys of held reports, oldest first; some are already sent
   std::vector<Report> out_;
 };
 

@@ -14,10 +14,10 @@
 namespace sirtaki {
 
 using Lost = std::function<void(const Loss&)>;
-/// Takes a message (Up …) of those who say the same.
+/// Takes a message (Up …) that all of these sent.
 using ReceiveUp = std::function<void(const Reporters& from, std::string_view message)>;
 
-/// Takes what a rank says: one that says what no rank says is as good as lost.
+/// Handles a rank's message: a rank that sends what no rank sends counts as lost.
 template <class Take>
 void take_word_of(int rank, const Lost& lost, Take take) {
   try {
@@ -28,7 +28,7 @@ void take_word_of(int rank, const Lost& lost, Take take) {
 }
 
 /// The rings in shared memory between the leader of a host and its ranks, at the leader's end.
-/// Sending never blocks: what a full ring does not take waits here.
+/// Sending never blocks: bytes that do not fit into a ring wait here.
 class HostRings {
  public:
   HostRings(const RankContext& leader, Lost lost)
@@ -38,16 +38,16 @@ class HostRings {
         up_in_(ranks_.size()),
         down_out_(ranks_.size()) {}
 
-  /// Something has come from a rank other than the leader.
+  /// Whether a rank other than the leader has sent something.
   bool has_up() const {
     for (int place = 1; place < leader_.region->ranks(); ++place) {
-      if (!leader_.region->up(place).empty()) return true;
+      if (!leader_.region->up(place, RingEnd::kReads).empty()) return true;
     }
     return false;
   }
   void receive_up(const ReceiveUp& receive) {
     for (size_t place = 1; place < ranks_.size(); ++place) {
-      ByteRing& ring = leader_.region->up(static_cast<int>(place));
+      ByteRing ring = leader_.region->up(static_cast<int>(place), RingEnd::kReads);
       if (ring.empty()) continue;
       std::string& stream = up_in_[place];
       const int rank = ranks_[place];
@@ -60,7 +60,7 @@ class HostRings {
     }
   }
 
-  /// To those of this host; what is for the leader itself goes to `own`, unless that is null.
+  /// Sends to ranks of this host; the leader's own copy goes to `own`, unless that is null.
   void send_down(const Recipients& to, std::string_view message, std::string* own = nullptr) {
     const auto send = [&](int rank) {
       const auto place = static_cast<size_t>(leader_.hosts.place_of(rank));
@@ -75,7 +75,7 @@ class HostRings {
       if (leader_.hosts.host_of(rank) == host) send(rank);
     }
   }
-  /// Tries again to send what waits.
+  /// Retries sending what waits.
   void flush() {
     for (size_t place = 0; place < down_out_.size(); ++place) {
       if (!down_out_[place].empty()) push(place);
@@ -89,9 +89,10 @@ class HostRings {
   void push(size_t place) {
     std::string& waiting = down_out_[place];
     take_word_of(ranks_[place], lost_, [&] {
-      // Nothing more is written to a ring whose reader has overwritten it.
+      // Stop writing to a ring whose reader has overwritten it.
       std::string frames = std::exchange(waiting, {});
-      frames.erase(0, leader_.region->down(static_cast<int>(place)).write(frames));
+      ByteRing ring = leader_.region->down(static_cast<int>(place), RingEnd::kWrites);
+      frames.erase(0, ring.write(frames));
       waiting = std::move(frames);
     });
     leader_.doorbell.ring(static_cast<int>(place), kControl);
@@ -101,7 +102,7 @@ class HostRings {
   const std::vector<int>& ranks_;  ///< by place
   const Lost lost_;
   std::vector<std::string> up_in_;     ///< by place: the beginning of a message
-  std::vector<std::string> down_out_;  ///< by place: what its ring did not take
+  std::vector<std::string> down_out_;  ///< by place: bytes that did not fit into its ring
 };
 
 }  // namespace sirtaki

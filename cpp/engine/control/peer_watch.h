@@ -11,7 +11,7 @@
 
 namespace sirtaki {
 
-/// Hears when peers are gone, and tells them that the world ends: a thread that sleeps until a
+/// Detects the end of peers and tells them that the world ends: a thread that sleeps until a
 /// process of this host ends and, on the leader of one of several hosts, runs the relay.
 class PeerWatch {
  public:
@@ -27,9 +27,9 @@ class PeerWatch {
     }
   }
 
-  /// What carries control messages between hosts; empty where the world is one host.
+  /// Carries control messages between hosts; empty if the world is one host.
   const Control::Carrier& carrier() const { return carrier_; }
-  /// Starts to watch; `lost` is called in the thread, as Watcher has it.
+  /// Starts to watch; the thread calls `lost` as Watcher does.
   void start(std::function<bool(int rank)> lost) {
     const std::span<const Link> local = context_.links.local;
     const int heartbeat = context_.options.heartbeat;
@@ -38,43 +38,38 @@ class PeerWatch {
     if (context_.options.own_threads) watcher_->start();
   }
 
-  /// For a scheduler in place of the thread: one look, and a round of the relay; see there.
+  /// For a scheduler in place of the thread: one check, and one Relay::step.
   int64_t step(int64_t now_ns) const {
     if (watcher_ != nullptr) watcher_->look(0);
     return relay_ ? relay_->step(now_ns) : kForever;
   }
 
-  /// Ends the world on this host and, by its leader, on the others. The first reason is kept.
+  /// Ends the world on this host and, through its leader, on the others. Keeps the first reason.
   void abort(const Loss& loss) const {
     context_.doorbell.abort(loss);
     tell_relay();
   }
-  /// Makes the relay of this host look at what has changed.
+  /// Makes the relay of this host check for changes.
   void tell_relay() const {
     if (context_.hosts.hosts() == 1 || watcher_ == nullptr) return;
     if (context_.place == 0) return watcher_->wake();
     watcher_->wake_peers();
   }
 
-  /// Lets the thread end where nobody else needs it.
+  /// Lets the thread end unless other hosts need it.
   void stop_unless_relay() {
     if (watcher_ != nullptr && relay_ == nullptr) watcher_->stop();
   }
-  /// No other host needs this one.
+  /// Whether no other host needs this one.
   bool left() { return relay_ == nullptr || relay_->left(); }
-  /// Returns once that is so.
+  /// Returns once none does.
   void await_farewell() {
     tell_relay();
     if (relay_ != nullptr) relay_->await_farewell();
   }
   void stop() {
-    if (watcher_ != nullptr) watcher_->end();  // the thread itself looks at `watcher_`
+    if (watcher_ != nullptr) watcher_->end();  // the thread itself uses `watcher_`
     watcher_.reset();
-  }
-  /// In a forked child.
-  void abandon() {
-    (void)watcher_.release();
-    (void)relay_.release();
   }
 
  private:

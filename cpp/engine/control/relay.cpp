@@ -8,13 +8,13 @@ namespace sirtaki {
 namespace {
 
 constexpr int64_t kHeartbeatNs = 1'000'000'000;
-constexpr int64_t kMoreForFirst = 3;  ///< so many times its usual time
+constexpr int64_t kMoreForFirst = 3;  ///< times the usual limit
 
 }  // namespace
 
 Relay::Relay(const RankContext& context)
     : context_(context),
-      timeout_ns_(static_cast<int64_t>(context.options.host_timeout_seconds * 1e9)),
+      timeout_ns_(ns_of(context.options.host_timeout_seconds)),
       heartbeat_ns_(timeout_ns_ > 0 ? std::min(kHeartbeatNs, timeout_ns_ / 5) : kHeartbeatNs),
       here_(context.hosts.tree().under(context.hosts.host_of(context.rank))) {
   if (context.rank != 0) leader_.emplace(context, here_);
@@ -37,21 +37,21 @@ void Relay::await_farewell() {
 }
 
 void Relay::look() {
-  constexpr size_t kMost = 8;  // asking more sockets takes longer than being woken
+  constexpr size_t kMost = 8;  // asking more sockets takes longer than a wake-up
   if (peers_.size() > kMost) return;
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   for (Peer& peer : peers_) {
-    // A connection that has ended is left to the thread, which may be polling it.
+    // Leaves a connection that has ended to the thread, which may be polling it.
     if (peer.link.open() && !receive_from(peer) && !peer.broken.empty()) wake();
   }
 }
 
-int Relay::prepare(Sleep& sleep) {
+int64_t Relay::prepare(Sleep& sleep) {
   const std::lock_guard lock(mutex_);
   const Round round(*this);
-  // Silence is measured from here: had this process been stopped, what came meanwhile is read
-  // before its absence is judged.
+  // Silence is measured from here: after a stop of this process, messages that came meanwhile are
+  // read before silence is judged.
   polled_ns_ = now_ns();
   tell(polled_ns_);
   for (Peer& peer : peers_) {
@@ -61,8 +61,7 @@ int Relay::prepare(Sleep& sleep) {
   }
   context_.region->leader().relay.park(kRequest);
   if (has_news()) return 0;
-  const int64_t left_ns = std::max<int64_t>(0, sleeps_until_ - polled_ns_);
-  return static_cast<int>((left_ns + 999'999) / 1'000'000);
+  return std::max<int64_t>(0, sleeps_until_ - polled_ns_);
 }
 
 void Relay::serve(const Sleep& sleep) {
@@ -86,7 +85,7 @@ int64_t Relay::step(int64_t now_ns) {
   return has_news() ? now_ns : sleeps_until_;
 }
 
-/// Takes what has come from there, and sends what waits.
+/// Reads what has arrived from the peer, and sends what waits.
 void Relay::hear(Peer& peer) {
   if (!peer.link.open()) return;
   peer.link.flush();
@@ -99,10 +98,10 @@ void Relay::hear(Peer& peer) {
                                : "it sent what no leader of a host sends: " + peer.broken});
 }
 
-/// Passes on what this host has to say.
+/// Passes on the messages of this host.
 void Relay::tell(int64_t now_ns) {
   for (Peer& peer : peers_) {
-    if (peer.link.has_early()) receive_from(peer);  // no socket tells of it
+    if (peer.link.has_early()) receive_from(peer);  // no socket reports these
   }
   spread_loss();
   int64_t until = HostAggregator::kNever;
@@ -111,7 +110,7 @@ void Relay::tell(int64_t now_ns) {
   } catch (const std::exception&) {
     context_.doorbell.abort(context_.rank);
   }
-  spread_loss();  // what this round found
+  spread_loss();  // that this round detected
   if (now_ns - beaten_ns_ >= heartbeat_ns_) {
     send_to_all(message_of(Hop::kHeartbeat));
     beaten_ns_ = now_ns;
@@ -140,10 +139,10 @@ bool Relay::receive_from(Peer& peer) {
         {peer.link.rank(), context_.rank,
          "a control message was altered on its way: somebody on the network between the hosts "
          "changes what they send"});
-    spread_loss();  // to the other end too, before the connection is closed
+    spread_loss();  // before the connection is closed, so that the other end learns of it
     return false;
   } catch (const std::exception& error) {
-    peer.broken = error.what();  // not what a leader says: as good as gone
+    peer.broken = error.what();  // no leader sends this: it counts as gone
     return false;
   }
 }
@@ -172,12 +171,12 @@ void Relay::check_silence(int64_t now_ns) {
                                  seconds_text(static_cast<double>(timeout_ns_) * 1e-9) +
                                  ": it is stopped or overloaded, or the network between is cut "
                                  "(SIRTAKI_HOST_TIMEOUT_SECONDS sets how long is too long)"});
-    spread_loss();  // to the silent one too: it may go on one day
+    spread_loss();  // to the silent host too: it may resume one day
     peer.link.close();
   }
 }
 
-/// Tells the other hosts why this one's world ended.
+/// Reports to the other hosts why this one's world ended.
 void Relay::spread_loss() {
   if (told_ || !context_.doorbell.aborted()) return;
   told_ = true;
@@ -192,7 +191,7 @@ void Relay::send_to_all(const std::string& message) {
   }
 }
 
-/// Nothing more will be run on this host and those below it.
+/// Whether nothing more will be run on this host and those below it.
 bool Relay::all_below_closed() const {
   for (int place = 0; place < context_.region->ranks(); ++place) {
     if (context_.region->rank(place).bye.load(std::memory_order_acquire) == 0) return false;
@@ -201,19 +200,19 @@ bool Relay::all_below_closed() const {
                      [](const Peer& peer) { return peer.is_above() || peer.bye; });
 }
 
-/// Nobody needs this host any more.
+/// Whether no other host needs this one any more.
 bool Relay::may_leave() const {
   if (!leader_) return all_below_closed();
   return leader_->said_bye && !peers_[0].link.has_backlog();
 }
 
-/// Under the lock. The thread itself looks again before it sleeps, and may run before its engine
-/// can wake it.
+/// Call under the lock. The thread itself checks again before it sleeps, and may run before its
+/// engine can wake it.
 void Relay::wake() const {
   if (wake_ && !in_round_) wake_();
 }
 
-/// The thread sends what the sockets do not take at once.
+/// The thread sends what the sockets do not accept at once.
 void Relay::wake_for_backlog() const {
   const auto waits = [](const Peer& peer) { return peer.link.has_backlog(); };
   if (std::any_of(peers_.begin(), peers_.end(), waits)) wake();

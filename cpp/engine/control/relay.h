@@ -23,45 +23,45 @@
 
 namespace sirtaki {
 
-/// What leaders of hosts tell one another.
+/// The messages between leaders of hosts.
 enum class Hop : uint8_t {
   kUp,         ///< reporters, and a message of theirs to the sequencer
   kDown,       ///< a process set, ranks (none: all members), and a message of the sequencer to them
-  kHeartbeat,  ///< nothing: the host is alive
-  kLost,       ///< a rank that is gone, who reports it and why; the world ends
+  kHeartbeat,  ///< empty: the host is alive
+  kLost,       ///< the lost rank, its reporter and the reason; the world ends
   kAsk,        ///< ranks: rank 0 wants to know what they are doing
   kTell,       ///< what each of some ranks is doing
   kBye,        ///< nothing more will be run on this host and those below it
 };
 
-/// Carries control messages between hosts, along their tree; runs in the watcher's thread of each
-/// host's leader, so that it does not depend on what the leader itself is doing.
+/// Carries control messages between hosts, along their tree. It runs in the watcher's thread of
+/// each host's leader, so that it does not depend on what the leader itself is doing.
 ///
-/// Other threads send directly what the sockets take at once. The first link leads up, but for rank
-/// 0's, whose relay hands over to the sequencer what comes.
+/// Other threads send directly what the sockets accept at once. The first link leads up, except on
+/// rank 0, whose relay passes what arrives to the sequencer.
 class Relay final : public Watcher::Service {
  public:
-  /// Ends the world when another host is gone or reports a loss, or a rank of this one says what no
-  /// rank says.
+  /// Ends the world when another host is gone or reports a loss, or when a rank of this host sends
+  /// what no rank sends.
   explicit Relay(const RankContext& context);
 
-  /// How the relay's thread is woken.
+  /// Sets the function that wakes the relay's thread.
   void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
 
-  /// No other host needs this one any more, or the world has ended by a loss.
+  /// Whether no other host needs this one any more, or a loss has ended the world.
   bool left();
   /// Returns once that is so.
   void await_farewell();
 
-  /// Takes what has arrived, if the thread does not do so just now: saves a driver that polls
-  /// anyway the time that waking the thread takes.
+  /// Reads what has arrived, unless the thread is doing so: saves a driver that polls anyway the
+  /// time to wake the thread.
   void look();
 
-  /// For a scheduler in place of the thread: one round. Returns until when nothing needs to be done
-  /// unless something comes.
+  /// For a scheduler in place of the thread: one round. Returns the time until which it has nothing
+  /// to do unless a message comes.
   int64_t step(int64_t now_ns);
 
-  int prepare(Sleep& sleep) override;
+  int64_t prepare(Sleep& sleep) override;
   void serve(const Sleep& sleep) override;
 
   // For the leader of another host than rank 0's.
@@ -74,27 +74,27 @@ class Relay final : public Watcher::Service {
   /// Sends a message of the sequencer to its recipients on other hosts.
   void send_down(const Recipients& to, std::string_view message);
   bool has_up() const { return has_up_.load(); }
-  /// Hands over the messages that came from other hosts.
+  /// Passes on the messages that came from other hosts.
   void receive_up(const ReceiveUp& receive);
   /// Asks the leaders of their hosts what ranks are doing; answers ring this rank's engine.
   void ask(const std::vector<int>& ranks);
-  /// What is known of a rank since it was asked, if anything.
+  /// The answer about a rank since it was asked, if there is one.
   RankState answer(int rank);
 
  private:
-  /// A link and what is known of its other end.
+  /// A link and the state of its other end.
   struct Peer {
     HostLink& link;
-    HostRange under;       ///< the hosts whose words come from there; none: it is above
-    int64_t heard_ns = 0;  ///< or will be for the first time at the latest; 0: not known yet
+    HostRange under;       ///< the hosts whose messages come from there; none: it is above
+    int64_t heard_ns = 0;  ///< or the limit for the first message; 0: not known yet
     bool bye = false;
-    std::string broken{};    ///< why nothing it says is believed any more
+    std::string broken{};    ///< why its messages are no longer trusted
     size_t polled_from = 0;  ///< what the thread polls for it
     size_t polled_to = 0;
 
     bool is_above() const { return under.size() == 0; }
   };
-  /// What the leader of another host than rank 0's does for those below.
+  /// The work of the leader of another host than rank 0's for those below.
   struct Leader {
     Leader(const RankContext& context, HostRange here)
         : aggregator(context.hosts, here),
@@ -104,7 +104,7 @@ class Relay final : public Watcher::Service {
     HostRings rings;
     bool said_bye = false;
   };
-  /// The thread is at work.
+  /// Marks the thread as working.
   struct Round {
     explicit Round(Relay& relay) : relay(relay) { relay.in_round_ = true; }
     ~Round() { relay.in_round_ = false; }
@@ -136,20 +136,20 @@ class Relay final : public Watcher::Service {
   void ask_below(const std::vector<int>& ranks);
 
   const RankContext& context_;
-  const int64_t timeout_ns_;  ///< a host silent for so long is gone; 0: never
+  const int64_t timeout_ns_;  ///< a host silent for this long is lost; 0: never
   const int64_t heartbeat_ns_;
-  const HostRange here_;  ///< this host, and behind it those below it
+  const HostRange here_;  ///< this host, followed by those below it
   std::function<void()> wake_;
 
-  std::mutex mutex_;  ///< guards what follows
+  std::mutex mutex_;  ///< guards all members below
   std::vector<Peer> peers_;
   std::optional<Leader> leader_;  ///< none on rank 0
   std::map<int, RankState> answers_;
   std::vector<HostAggregator::Report> up_;
   std::atomic<bool> has_up_{false};
-  bool told_ = false;  ///< the others know of the loss
+  bool told_ = false;  ///< the loss was reported to the others
   bool in_round_ = false;
-  int64_t sleeps_until_ = 0;  ///< unless something comes
+  int64_t sleeps_until_ = 0;  ///< unless a message comes
   int64_t beaten_ns_ = 0;
   int64_t polled_ns_ = 0;
   std::condition_variable left_;

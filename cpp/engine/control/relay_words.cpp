@@ -5,7 +5,7 @@
 #include "engine/control/relay.h"
 #include "engine/requests/messages.h"
 
-// What leaders tell one another of their ranks, and what becomes of it.
+// Messages between leaders about their ranks, and their effects.
 namespace sirtaki {
 namespace {
 
@@ -15,7 +15,7 @@ bool is_in(const HostMap& hosts, HostRange where, int rank) {
   return host >= where.begin && host < where.end;
 }
 
-/// Throws for a rank that is elsewhere.
+/// Throws if the rank is not there.
 void require_in(const HostMap& hosts, HostRange where, int rank, const char* what) {
   if (is_in(hosts, where, rank)) return;
   throw Error(ErrorCode::kInternal,
@@ -30,7 +30,7 @@ std::vector<int32_t> those_in(const HostMap& hosts, HostRange where,
   return there;
 }
 
-/// Who reports; throws for others than those `under` the host that says so.
+/// Reads the reporters; throws for any that are not `under` the host that sent this.
 Reporters read_reporters(const HostMap& hosts, HostRange under, Reader& in) {
   Reporters reporters{};
   in(reporters.ranks)(reporters.hosts);
@@ -87,9 +87,9 @@ void Relay::receive_up(const ReceiveUp& receive) {
   for (const auto& report : reports) receive(report.from, report.message);
 }
 
-/// The work of a leader in each round of the thread; returns until when that may sleep.
+/// A leader's work in each round of the thread; returns until when the thread may sleep.
 int64_t Relay::lead(int64_t now_ns) {
-  constexpr int64_t kRetryNs = 1'000'000;  // a ring has no way to tell that it has room
+  constexpr int64_t kRetryNs = 1'000'000;  // a ring cannot notify its writer that it has room
   Leader& leader = *leader_;
   leader.rings.receive_up([&](const Reporters& from, std::string_view message) {
     leader.aggregator.receive_up(from, message, now_ns);
@@ -140,7 +140,7 @@ void Relay::receive_orders(std::string_view body) {
   leader_->rings.send_down(to, message);
 }
 
-/// To those on hosts below: one copy a child.
+/// Sends to ranks on hosts below: one copy per child.
 void Relay::send_below(const Recipients& to, std::string_view message) {
   for (Peer& peer : peers_) {
     if (!peer.link.open() || to.members.of_hosts(peer.under).size() == 0) continue;
@@ -152,7 +152,7 @@ void Relay::send_below(const Recipients& to, std::string_view message) {
   wake_for_backlog();
 }
 
-// ---- What ranks are doing ----
+// ---- The state of ranks ----
 
 void Relay::ask(const std::vector<int>& ranks) {
   const std::lock_guard lock(mutex_);
@@ -187,7 +187,7 @@ void Relay::receive_questions(std::string_view body) {
   peers_[0].link.send(text);
 }
 
-/// Rank 0 looks at them.
+/// Rank 0 reads the answers.
 void Relay::receive_answers(const Peer& from, std::string_view body) {
   for (Reader in(body); !in.empty();) {
     RankState state = RankState::decode(in, context_.hosts.size());

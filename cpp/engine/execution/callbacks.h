@@ -12,12 +12,12 @@
 
 namespace sirtaki {
 
-/// Handles that are done and whose callbacks are to be called, by a thread that holds nothing.
+/// Finished handles whose callbacks a thread without locks must call.
 class Callbacks {
  public:
   explicit Callbacks(const Log& log) : log_(log) {}
 
-  /// From any thread, whatever it holds.
+  /// From any thread, whatever locks it holds.
   void add(std::shared_ptr<Handle> handle) {
     const std::lock_guard lock(mutex_);
     handles_.push_back(std::move(handle));
@@ -26,7 +26,7 @@ class Callbacks {
 
   bool waiting() const { return waiting_.load(std::memory_order_acquire); }
 
-  /// Calls them, in the order in which the handles were done unless several threads call at a time.
+  /// Calls them in the order in which the handles finished, unless several threads run at once.
   void run() {
     if (!waiting()) return;
     std::vector<std::shared_ptr<Handle>> handles;

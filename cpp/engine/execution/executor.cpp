@@ -43,8 +43,8 @@ void* allocate(Entry& entry, size_t t, const Shape& shape, size_t bytes) {
   return nullptr;
 }
 
-/// Gives the handle a new tensor with `rows` rows. Where the caller has no memory for it the engine
-/// has: the other members rely on this rank's part in the operation.
+/// Gives the handle a new tensor with `rows` rows. If the caller has no memory for it, the engine
+/// provides some: the other members rely on this rank's part in the operation.
 std::byte* new_output(Entry& entry, size_t t, int64_t rows) {
   Shape shape = with_rows(entry.request.shapes[t], rows);
   const size_t bytes = bytes_of(entry.request, elements(shape));
@@ -55,11 +55,19 @@ std::byte* new_output(Entry& entry, size_t t, int64_t rows) {
   return outputs.back()->data();
 }
 
+/// Null if this member has none, and needs none.
 const std::byte* input(const Entry& entry, size_t t) {
-  return static_cast<const std::byte*>(entry.inputs[t]);
+  return t < entry.inputs.size() ? static_cast<const std::byte*>(entry.inputs[t]) : nullptr;
 }
 
-/// What a joined rank takes part with.
+/// The caller's memory, or the engine's if a member need not provide any for data it does not keep.
+void* output(Flight& flight, const Entry& entry, size_t t, size_t bytes) {
+  void* const given = t < entry.outputs.size() ? entry.outputs[t] : nullptr;
+  if (given != nullptr || bytes == 0) return given;
+  return flight.zeros.emplace_back(Shape{}, bytes).data();
+}
+
+/// The contribution of a joined rank.
 std::byte* add_zeros(Flight& flight, const Request& base) {
   const auto bytes = static_cast<size_t>(bytes_of(base));
   std::byte* zeros = flight.zeros.emplace_back(Shape{}, bytes).data();
@@ -67,10 +75,10 @@ std::byte* add_zeros(Flight& flight, const Request& base) {
   return zeros;
 }
 
-/// Streams hold writable memory; inputs are never written through them.
+/// Streams hold writable memory, but nobody writes to inputs through them.
 std::byte* readable(const std::byte* data) { return const_cast<std::byte*>(data); }
 
-/// Adds to the members' streams their rows, which lie one member's behind another's.
+/// Adds rows to the members' streams; the members' rows follow one another in memory.
 template <class RowsOf>
 void deal(Streams& streams, std::byte* at, size_t row_bytes, RowsOf rows_of_member) {
   for (size_t m = 0; m < streams.size(); ++m) {
@@ -113,12 +121,12 @@ void Executor::conclude(Flight& flight) {
   if (tells_root) item.entry->handle->value = base.root;
 }
 
-/// Hands a batch to who launches it; nothing of it is moved here.
+/// Passes a batch to the thread that launches it; no data moves here.
 void Executor::launch(const Flight& flight) {
   Launches::Batch batch;
   for (const Item& item : flight.items) {
     const int64_t number = item.entry != nullptr ? item.entry->number : Launch::kJoined;
-    context_.recorder.handed_over(item.record);  // before anybody can launch it
+    context_.recorder.handed_over(item.record);  // before any thread can launch it
     batch.push_back({number, item.response, sets_.ranks(flight.base().set), item.record});
   }
   launches_.add(std::move(batch));
@@ -135,11 +143,13 @@ void Executor::add_streams(Flight& flight) {
   op.scale = base.scale;
   op.set = base.set;
   op.root = sets_.index(base.set, base.root);
-  if (base.reduce == ReduceOp::kAverage) op.scale.post *= 1.0 / static_cast<double>(members);
+  // Integers are divided during their reduction.
+  const bool scales = base.reduce == ReduceOp::kAverage && !is_integer(base.dtype);
+  if (scales) op.scale.post *= 1.0 / static_cast<double>(members);
   flight.in.resize(traits_of(base.kind).gives_each() ? members : 1);
   flight.out.resize(traits_of(base.kind).takes_each() ? members : 1);
   flight.zeros.reserve(flight.items.size());
-  // By layout; of what is exchanged the rows are found out first.
+  // By layout; exchanges learn their rows first.
   static constexpr void (Executor::* kAdd[])(Flight&, Item&) = {
       &Executor::add_same_shape, &Executor::add_gathered, nullptr, &Executor::add_dealt,
       &Executor::add_pieces};
@@ -156,7 +166,7 @@ void Executor::add_same_shape(Flight& flight, Item& item) {
   for (size_t t = 0; t < base.shapes.size(); ++t) {
     const size_t bytes = tensor_bytes(base, t);
     flight.in[0].add(zeros != nullptr ? zeros : readable(input(*item.entry, t)), bytes);
-    flight.out[0].add(zeros != nullptr ? zeros : item.entry->outputs[t], bytes);
+    flight.out[0].add(zeros != nullptr ? zeros : output(flight, *item.entry, t, bytes), bytes);
     if (zeros != nullptr) zeros += bytes;
   }
 }
@@ -164,7 +174,7 @@ void Executor::add_same_shape(Flight& flight, Item& item) {
 void Executor::add_gathered(Flight& flight, Item& item) {
   Entry& entry = *item.entry;
   const size_t members = flight.out.size();
-  const bool receives = flight.op.kind == Kind::kAllgather || entry.request.root == context_.rank;
+  const bool receives = !traits_of(flight.op.kind).to_root() || entry.request.root == context_.rank;
   for (size_t t = 0; t < entry.request.shapes.size(); ++t) {
     flight.in[0].add(readable(input(entry, t)), tensor_bytes(entry.request, t));
     if (!receives) continue;
@@ -215,7 +225,8 @@ void Executor::add_pieces(Flight& flight, Item& item) {
       flight.in[m].add(readable(input(entry, m)), tensor_bytes(entry.request, 0));
     }
   }
-  flight.out[0].add(entry.outputs[0], tensor_bytes(entry.request, 0));
+  const size_t bytes = tensor_bytes(entry.request, 0);
+  flight.out[0].add(output(flight, entry, 0, bytes), bytes);
 }
 
 void Executor::find_longest(Flight& flight) const {
@@ -232,7 +243,7 @@ void Executor::find_longest(Flight& flight) const {
     longest = *std::max_element(streams.begin(), streams.end());
     return;
   }
-  // Where only some members hold data, what all get tells its size.
+  // If only some members hold data, the size that all receive counts.
   for (const Segments& stream : flight.in) longest = std::max(longest, stream.bytes());
   for (const Segments& stream : flight.out) longest = std::max(longest, stream.bytes());
 }

@@ -14,20 +14,20 @@ namespace sirtaki {
 /// Turns a batch of agreed operations into one call of the backend.
 class Executor {
  public:
-  /// Of batches beside which nothing else runs.
+  /// The track of batches that must run alone.
   static constexpr int kAllTracks = -1;
-  /// Of what the caller launches on accelerators: in one order, whatever runs beside it.
+  /// The track of operations that the caller launches on accelerators: in one order, beside others.
   static constexpr int kLaunchTrack = -2;
 
-  /// `sets` do not change while a batch is under way.
+  /// `sets` must not change while a batch is in progress.
   Executor(RankContext& context, Backend& backend, const ProcessSets& sets, Launches& launches)
       : context_(context), backend_(backend), sets_(sets), launches_(launches) {}
 
   /// The track of the backend in which a batch runs.
   int track_of(const Batch& batch) const;
-  /// Gives the flight its work.
+  /// Starts the flight's work.
   void start(Flight& flight);
-  /// Does what is left when the work is done; afterwards the handles' results are set.
+  /// Finishes a flight whose work is done; afterwards the handles' results are set.
   void conclude(Flight& flight);
 
  private:

@@ -10,7 +10,7 @@
 
 namespace sirtaki {
 
-/// One operation of a batch; `entry` is empty on a joined rank.
+/// One operation of a batch; `entry` is null on a joined rank.
 struct Item {
   std::shared_ptr<const Response> response;
   uint64_t ordinal = 0;
@@ -18,21 +18,21 @@ struct Item {
   uint64_t record = 0;  ///< its number in the flight recorder
 };
 
-/// What the sequencer wants done in one go.
+/// Operations that the sequencer wants to run together.
 struct Batch {
   std::vector<Item> items;
   size_t chunk_bytes = 0;
-  bool last = false;  ///< nothing comes after it, the world is shut down
+  bool last = false;  ///< the last batch: the world shuts down
 };
 
-/// A batch under way.
+/// A batch in progress.
 struct Flight {
   Flight(Batch batch, int track_number) : items(std::move(batch.items)), track(track_number) {
     op.chunk_bytes = batch.chunk_bytes;
   }
 
   const Request& base() const { return items[0].response->base; }
-  /// What people see of it: its first operation.
+  /// The description for users: its first operation.
   std::string describe() const { return sirtaki::describe(base(), items[0].ordinal); }
 
   std::vector<Item> items;
@@ -40,12 +40,12 @@ struct Flight {
   Op op;
   Streams in;
   Streams out;
-  std::vector<Buffer> zeros;  ///< what a joined rank contributes
+  std::vector<Buffer> zeros;  ///< for joined ranks to contribute, or for data not kept
   WorkPtr work;
   Awaited awaited;             ///< when its driver last prepared to sleep
-  int64_t waits_since_ns = 0;  ///< 0: it has gone on since
-  int64_t looked_ns = 0;       ///< when that was last seen
-  int64_t stuck_ns = 0;        ///< for how long, without what this process itself was stopped for
+  int64_t waits_since_ns = 0;  ///< 0: it has progressed since
+  int64_t looked_ns = 0;       ///< when that was last checked
+  int64_t stuck_ns = 0;        ///< for how long, without stops of this process
   uint32_t sleeps_before = 0;  ///< of the host's ranks for one another
 };
 

@@ -19,19 +19,19 @@ namespace sirtaki {
 struct Launch {
   static constexpr int64_t kJoined = -1;
 
-  int64_t number = kJoined;  ///< the caller's; kJoined: this rank takes part with zeros
+  int64_t number = kJoined;  ///< the caller's number; kJoined: this rank takes part with zeros
   std::shared_ptr<const Response> response;
   std::vector<int> ranks;  ///< the members
   uint64_t record = 0;     ///< its number in the flight recorder
 };
 
-/// What is agreed on, for a thread of the caller's that launches it: in batches, in one order on
-/// all ranks, whatever the process sets.
+/// Agreed operations for a thread of the caller to launch: in batches, in one order on all ranks,
+/// whatever their process sets.
 class Launches {
  public:
   using Batch = std::vector<Launch>;
 
-  /// `launched` is called with the record of what its caller has launched.
+  /// Calls `launched` with the record of each operation that its caller has launched.
   explicit Launches(std::function<void(uint64_t record)> launched)
       : launched_(std::move(launched)) {}
 
@@ -43,8 +43,8 @@ class Launches {
     changed_.notify_all();
   }
 
-  /// The next batch, once there is one; an empty one after the end. Throws what ended the world,
-  /// also where batches are left. Who takes it has launched the one before.
+  /// The next batch, once there is one; an empty one after the end. Throws the error that ended the
+  /// world, even if batches are left. A caller that takes one has launched the one before.
   Batch take() {
     std::unique_lock lock(mutex_);
     if (!closed_) {
@@ -60,14 +60,14 @@ class Launches {
     return batch;
   }
 
-  /// Waits for the end; throws what ended the world.
+  /// Waits for the end; throws the error that ended the world.
   void await_end() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return closed_; });
     if (error_) throw Error(*error_);
   }
 
-  /// Nothing comes after this; the first call counts.
+  /// Ends the launches; only the first call counts.
   void close(const std::optional<Error>& error = std::nullopt) {
     {
       const std::lock_guard lock(mutex_);

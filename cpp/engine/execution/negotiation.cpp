@@ -6,7 +6,7 @@
 
 namespace sirtaki {
 
-// ---- What this rank submits ----
+// ---- Submissions of this rank ----
 
 Entry& Negotiation::add(std::unique_ptr<Entry> entry) {
   const Request& asked = entry->request;
@@ -47,7 +47,7 @@ uint32_t Negotiation::id_of(const std::string& encoded) const {
   return found == ids_.end() ? 0 : found->second;
 }
 
-// ---- What the sequencer says ----
+// ---- Messages of the sequencer ----
 
 void Negotiation::receive(std::string_view message) {
   Reader in(message);
@@ -59,13 +59,13 @@ void Negotiation::receive(std::string_view message) {
     case Down::kFlush:
       return receive_flush();
     case Down::kTune:
-      return events_.tuned(in.get<int64_t>());
+      return listener_.receive_tune(in.get<int64_t>());
     case Down::kMeet:
-      return events_.met(in.get<int32_t>());
+      return listener_.receive_meet(in.get<int32_t>());
     case Down::kShutdown:
-      return events_.ended(in.get<int32_t>());
+      return listener_.receive_shutdown(in.get<int32_t>());
     case Down::kTell:
-      return events_.told(in);
+      return listener_.receive_states(in);
   }
   throw Error(ErrorCode::kInternal, "unknown control message");
 }
@@ -75,10 +75,10 @@ void Negotiation::receive_batch(Reader& in) {
   try {
     receive_items(in, items);
   } catch (...) {
-    events_.batch(std::move(items));  // where those before the wrong one are found and failed
+    listener_.receive_batch(std::move(items));  // those before the wrong one must be failed, too
     throw;
   }
-  events_.batch(std::move(items));
+  listener_.receive_batch(std::move(items));
 }
 
 void Negotiation::receive_items(Reader& in, std::vector<Item>& items) {
@@ -123,7 +123,7 @@ std::shared_ptr<const Response> Negotiation::response_of(uint32_t id) const {
 void Negotiation::follow_sets(const Request& base, uint64_t ordinal) {
   if (base.kind == Kind::kJoin) ordinals_[base.set] = std::max(ordinals_[base.set], ordinal);
   if (base.kind != Kind::kRemoveSet) return;
-  ordinals_.erase(base.root);  // its number will be another set's
+  ordinals_.erase(base.root);  // another set will have its number
   ids_.clear();
 }
 
@@ -134,7 +134,7 @@ void Negotiation::check(const Item& item) {
   const Error error(ErrorCode::kInternal, "cannot run " +
                                               describe(item.response->base, item.ordinal) +
                                               " as rank 0 has decided: " + why);
-  if (own != nullptr) events_.refused(*item.entry, error);
+  if (own != nullptr) listener_.receive_refusal(*item.entry, error);
   throw error;
 }
 
@@ -142,13 +142,14 @@ void Negotiation::receive_error(Reader& in) {
   const auto node = entries_.extract(in.get_string());
   const auto code = static_cast<ErrorCode>(in.get<uint8_t>());
   const std::string text = in.get_string();
-  if (!node.empty()) events_.refused(*node.mapped(), Error(code, text, Scope::kAllMembers));
+  if (!node.empty())
+    listener_.receive_refusal(*node.mapped(), Error(code, text, Scope::kAllMembers));
 }
 
 void Negotiation::receive_flush() {
   ids_.clear();
   known_.clear();
-  events_.flushed(message_of(Up::kFlushed));
+  listener_.receive_flush(message_of(Up::kFlushed));
 }
 
 }  // namespace sirtaki

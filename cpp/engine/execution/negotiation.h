@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,45 +16,49 @@
 
 namespace sirtaki {
 
-/// One rank's side of the negotiation: what it has submitted and may not run yet, and the short ids
-/// that it knows. A plain state machine, as the sequencer is: no threads, no clock, sends nothing.
+/// One rank's side of the negotiation: its submissions that may not run yet, and the short ids that
+/// it knows. A plain state machine, like the sequencer: no threads, no clock, sends nothing.
 class Negotiation {
  public:
-  /// What the sequencer says.
-  struct Events {
-    /// These are to be run in one go.
-    std::function<void(std::vector<Item>)> batch;
-    /// This cannot be run.
-    std::function<void(const Entry&, const Error&)> refused;
-    /// All ids are forgotten, which this message (Up) says to the sequencer.
-    std::function<void(std::string_view answer)> flushed;
-    std::function<void(int64_t chunk_bytes)> tuned;
+  /// Receives the sequencer's messages.
+  class Listener {
+   public:
+    /// Operations to run together.
+    virtual void receive_batch(std::vector<Item> items) = 0;
+    /// An operation that cannot be run.
+    virtual void receive_refusal(const Entry& entry, const Error& error) = 0;
+    /// All ids are forgotten; this message (Up) reports that to the sequencer.
+    virtual void receive_flush(std::string_view answer) = 0;
+    virtual void receive_tune(int64_t chunk_bytes) = 0;
     /// A rank of another host wants to connect.
-    std::function<void(int rank)> met;
+    virtual void receive_meet(int rank) = 0;
     /// A rank left; nothing more will be run.
-    std::function<void(int rank)> ended;
-    /// What ranks are doing, as was asked.
-    std::function<void(Reader& states)> told;
+    virtual void receive_shutdown(int rank) = 0;
+    /// The answer about what ranks are doing.
+    virtual void receive_states(Reader& states) = 0;
+
+   protected:
+    ~Listener() = default;
   };
 
-  /// `sets` are those that this rank knows, at any time.
-  Negotiation(int rank, const ProcessSets& sets, Events events)
-      : rank_(rank), sets_(sets), events_(std::move(events)) {}
+  /// `sets`: those that this rank knows at the time of each call.
+  Negotiation(int rank, const ProcessSets& sets, Listener& listener)
+      : rank_(rank), sets_(sets), listener_(listener) {}
 
-  /// Takes what the rank submits, numbers it where it has no name, and returns it. Throws
+  /// Takes a submission of this rank, numbers it if it has no name, and returns it. Throws
   /// Error(kInvalid) for a name in use.
   Entry& add(std::unique_ptr<Entry> entry);
-  /// What the sequencer is told of it (Up): the short id if all ranks know the request, else all.
+  /// Its message to the sequencer (Up): the short id if all ranks know the request, else all of it.
   std::string announcement(const Entry& entry) const;
-  /// Undoes `add`: nobody was told.
+  /// Undoes `add`, before any announcement.
   void withdraw(const Entry& entry);
 
-  /// Takes a message (Down …). Throws for what cannot be.
+  /// Takes a message (Down …). Throws if it is impossible.
   void receive(std::string_view message);
 
   /// Drops and returns everything that waits.
   std::vector<std::unique_ptr<Entry>> drop();
-  /// What waits for other ranks: how many, and any of them, null if none.
+  /// The number of operations that wait for other ranks, and any one of them, null if none.
   size_t waiting() const { return entries_.size(); }
   const Entry* first() const { return entries_.empty() ? nullptr : entries_.begin()->second.get(); }
   bool waits_for(const std::string& key) const { return entries_.count(key) > 0; }
@@ -76,7 +79,7 @@ class Negotiation {
 
   int rank_;
   const ProcessSets& sets_;
-  Events events_;
+  Listener& listener_;
   std::unordered_map<std::string, std::unique_ptr<Entry>> entries_;  ///< by match_key
   std::unordered_map<std::string, uint32_t> ids_;                    ///< by encoded request
   std::unordered_map<uint32_t, std::shared_ptr<const Response>> known_;

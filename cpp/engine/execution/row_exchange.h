@@ -12,20 +12,20 @@
 
 namespace sirtaki {
 
-/// An alltoall of rows, in two steps: first the members tell each other how many rows they will
-/// send, then these go. So nobody else has to know.
+/// An alltoall of rows, in two steps: first the members send each other the numbers of their rows,
+/// then the rows. So no other rank has to know them.
 class RowExchange final : public Work {
  public:
   struct Plan {
     /// Rows for each member.
     std::vector<int64_t> sent;
     size_t row_bytes;
-    int64_t most_rows;  ///< that can be, in all
-    /// Called with the rows from each member: adds where they are to go to `out`.
+    int64_t most_rows;  ///< the largest possible total
+    /// Called with the rows from each member: adds their destinations to `out`.
     std::function<void(const std::vector<int64_t>& received)> receive;
   };
 
-  /// `op`, `in` and `out`: of the second step; `op.longest` and `out` are filled in between.
+  /// `op`, `in` and `out`: of the second step; `op.longest` and `out` are filled in before it.
   RowExchange(Backend& backend, Op& op, const Streams& in, const Streams& out, Plan plan)
       : backend_(backend),
         op_(op),
@@ -61,9 +61,9 @@ class RowExchange final : public Work {
   Awaited awaited() const override { return work_->awaited(); }
 
  private:
-  /// What one member tells another.
+  /// One member's message to another.
   struct Told {
-    int64_t rows = 0;  ///< for that one
+    int64_t rows = 0;  ///< for the receiver
     int64_t most = 0;  ///< for any member
   };
 
@@ -77,7 +77,7 @@ class RowExchange final : public Work {
           told.rows >= 0 && told.rows <= told.most && told.most <= plan_.most_rows;
       if (possible) total += told.rows;
       if (!possible || total > plan_.most_rows) {
-        // The others go on and wait for this rank: the world ends.
+        // The others continue and wait for this rank, so the world ends.
         throw Error(ErrorCode::kPeerLost, "member " + std::to_string(m) + " of process set " +
                                               std::to_string(op_.set) +
                                               " announced an impossible number of rows");
@@ -100,7 +100,7 @@ class RowExchange final : public Work {
   std::vector<Told> others_;
   Streams own_streams_;
   Streams others_streams_;
-  WorkPtr work_;  ///< is about all of these
+  WorkPtr work_;  ///< refers to all of these
 };
 
 }  // namespace sirtaki

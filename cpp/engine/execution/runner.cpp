@@ -8,17 +8,14 @@
 namespace sirtaki {
 
 Runner::Runner(RankContext& context, Backend& backend, Agreement& agreement, Launches& launches,
-               MakeNetwork make_network, std::function<void()> closed)
+               MakeNetwork make_network, Runner::Listener& listener)
     : context_(context),
       agreement_(agreement),
-      closed_(std::move(closed)),
-      data_timeout_ns_(static_cast<int64_t>(context.options.data_timeout_seconds * 1e9)),
+      listener_(listener),
+      data_timeout_ns_(ns_of(context.options.data_timeout_seconds)),
       executor_(context, backend, agreement.sets(), launches),
       pairs_(context.endpoint, context.hosts, std::move(make_network), context.options.single_copy,
-             {[this](const auto& owner, const Message& message, const std::optional<Error>& error) {
-                end(owner, message, error);
-              },
-              [this](int rank) { agreement_.invite(rank); }}) {}
+             *this) {}
 
 // ---- Batches ----
 
@@ -44,7 +41,7 @@ bool Runner::is_ready() {
   return std::any_of(flights_.begin(), flights_.end(), ready) || pairs_.is_ready();
 }
 
-/// Each in its turn, as soon as its track is free.
+/// Begins each batch in its turn, as soon as its track is free.
 bool Runner::begin_some() {
   if (queue_.empty() || held_up_) return false;
   bool begun = false;
@@ -65,7 +62,7 @@ bool Runner::begin_some() {
   return begun;
 }
 
-/// What concerns all tracks waits for everything before it and holds up everything behind it.
+/// A batch for all tracks waits for all earlier ones and holds back all later ones.
 bool Runner::may_begin(int track, const std::vector<int>& held) const {
   if (track == Executor::kAllTracks) return flights_.empty() && held.empty();
   const auto blocks = [&](int other) { return other == track || other == Executor::kAllTracks; };
@@ -75,13 +72,14 @@ bool Runner::may_begin(int track, const std::vector<int>& held) const {
 }
 
 void Runner::begin(Batch batch, int track) {
-  if (batch.last) return closed_();
+  if (batch.last) return listener_.close();
   flights_.push_back(std::make_unique<Flight>(std::move(batch), track));
   Flight& flight = *flights_.back();
   note_begun(flight);
   try {
     executor_.start(flight);
   } catch (const Error& error) {
+    if (error.scope != Scope::kAllMembers) throw;
     fail(flight, error);
     flights_.pop_back();
   }
@@ -99,7 +97,7 @@ void Runner::note_begun(Flight& flight) {
   if (const auto timeline = context_.timeline.get()) timeline->run_begin(flight.items);
 }
 
-/// True when it is done, well or not.
+/// True when it is done, successfully or not.
 bool Runner::go_on(Flight& flight) {
   if (flight.waits_since_ns != 0) {
     flight.waits_since_ns = 0;
@@ -108,6 +106,7 @@ bool Runner::go_on(Flight& flight) {
   try {
     if (!flight.work->advance()) return false;
   } catch (const Error& error) {
+    if (error.scope != Scope::kAllMembers) throw;
     fail(flight, error);
     return true;
   }
@@ -118,10 +117,9 @@ bool Runner::go_on(Flight& flight) {
   return true;
 }
 
-/// The world goes on after what all members have found. What one alone has seen ends it, for the
-/// others wait for this rank's part.
+/// All members detect this error, so it does not end the world. One that only this rank detects
+/// does, because the others wait for this rank's part.
 void Runner::fail(Flight& flight, const Error& error) {
-  if (error.scope != Scope::kAllMembers) throw;
   flight.work.reset();
   const Error failed(error.code, flight.describe() + " has failed", error.scope);
   done(flight, failed.because(error.what()));
@@ -147,7 +145,7 @@ std::vector<Item> Runner::drop_batches() {
     std::move(from.begin(), from.end(), std::back_inserter(items));
   };
   for (const auto& flight : flights_) {
-    flight->work.reset();  // before the memory that it is about
+    flight->work.reset();  // before the memory that it uses
     take(flight->items);
   }
   for (Batch& batch : queue_) take(batch.items);
@@ -157,7 +155,7 @@ std::vector<Item> Runner::drop_batches() {
   return items;
 }
 
-// ---- What becomes of operations and messages ----
+// ---- Outcomes of operations and messages ----
 
 void Runner::end(const std::shared_ptr<void>& owner, const Message& message,
                  const std::optional<Error>& error) {
@@ -182,7 +180,7 @@ void Runner::complete(std::shared_ptr<Handle> handle, const std::optional<Error>
 
 void Runner::end(const Item& item, const std::optional<Error>& error) {
   if (item.entry != nullptr) return complete(*item.entry, error);
-  context_.recorder.ended(item.record, !error);  // this rank has joined
+  context_.recorder.ended(item.record, !error);  // without a handle: this rank has joined
 }
 
 void Runner::fail(const std::vector<Item>& dropped, const Error& error) {
@@ -196,7 +194,7 @@ std::string Runner::describe() const {
   return message == nullptr ? "" : sirtaki::describe(*message);
 }
 
-// ---- What operations under way wait for, and for how long they may ----
+// ---- Waits of operations in progress, and their limits ----
 
 Sleep Runner::prepare(int64_t now_ns) {
   Sleep sleep;
@@ -214,7 +212,7 @@ uint32_t Runner::prepare_messages() {
   return sleep.messages;
 }
 
-/// Called where the driver prepares to sleep, so that polling costs nothing.
+/// Called when the driver is about to sleep, so that polling costs nothing.
 void Runner::note_waits(int64_t now_ns) {
   context_.recorder.sleeps(pairs_.pending() ? pairs_.pending_of(nullptr) : nullptr, now_ns);
   pairs_.check_patience();
@@ -235,10 +233,10 @@ void Runner::note_waits(int64_t now_ns) {
   }
 }
 
-/// Its peers are inside the same operation, and nobody can leave it alone: the world ends.
+/// Ends the world: its peers are in the same operation, which no rank can leave alone.
 void Runner::require_progress(Flight& flight, int64_t now_ns) const {
   if (data_timeout_ns_ <= 0) return;
-  // Who was stopped itself, perhaps with all its peers, has not waited for them meanwhile.
+  // A rank that was stopped itself, perhaps with all its peers, did not wait for them meanwhile.
   flight.stuck_ns += std::min(now_ns - flight.looked_ns, data_timeout_ns_ / 4);
   flight.looked_ns = now_ns;
   if (flight.stuck_ns >= data_timeout_ns_) {

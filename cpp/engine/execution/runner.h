@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,49 +15,56 @@
 
 namespace sirtaki {
 
-/// What this rank has under way: batches that were agreed on, one in each track of the backend in
-/// the order in which they came, and messages to and from single ranks. The driver's, but for what
-/// says otherwise.
-class Runner {
+/// The work of this rank in progress: agreed batches, one in each track of the backend in their
+/// order, and messages to and from single ranks. Only the driver uses it, except where noted.
+class Runner final : Pairs::Listener {
  public:
-  /// `closed` is called when the last batch's turn has come.
-  Runner(RankContext& context, Backend& backend, Agreement& agreement, Launches& launches,
-         MakeNetwork make_network, std::function<void()> closed);
+  class Listener {
+   public:
+    /// It is the last batch's turn.
+    virtual void close() = 0;
 
-  /// Batches, under the agreement's lock.
+   protected:
+    ~Listener() = default;
+  };
+
+  Runner(RankContext& context, Backend& backend, Agreement& agreement, Launches& launches,
+         MakeNetwork make_network, Runner::Listener& listener);
+
+  /// Adds a batch, under the agreement's lock.
   void add(Batch batch) {
     queue_.push_back(std::move(batch));
     held_up_ = false;  // its track may be free
   }
   Pairs& pairs() { return pairs_; }
 
-  /// Go on with what can; false if that was nothing. Throw what ends the world.
+  /// Continue what can continue; false if nothing could. Throw errors that end the world.
   bool advance_messages() { return pairs_.advance(); }
   bool advance_batches();
-  /// Whether these would get something further.
+  /// Whether these would make progress.
   bool is_ready();
-  /// Something is under way that only a driver moves.
+  /// Whether work is in progress that only a driver moves.
   bool busy() const { return !queue_.empty() || !flights_.empty() || pairs_.busy(); }
-  /// Something has come or was asked for; `hears`: what `prepare_messages` said. From any thread.
+  /// Whether messages or requests came; `hears`: from `prepare_messages`. From any thread.
   bool has_news(uint32_t hears) const {
     return pairs_.has_posted() || (hears != 0 && pairs_.has_news());
   }
-  /// What the driver may sleep for. Notes what is waited for; throws where that takes too long.
+  /// The events that the driver may sleep for. Records the waits; throws if one takes too long.
   Sleep prepare(int64_t now_ns);
-  /// The same of messages alone.
+  /// The same for messages alone.
   uint32_t prepare_messages();
 
-  /// What is going on, for people; empty: nothing.
+  /// The current work, described for users; empty: there is none.
   std::string describe() const;
 
   /// An operation has ended; from any thread.
   void complete(const Entry& entry, std::optional<Error> error);
-  /// This transfer cannot be begun; from any thread.
+  /// A transfer cannot begin; from any thread.
   void refuse(const Transfer& transfer, const Error& error) { end(transfer.owner, {}, error); }
-  /// Ends all messages, and the batches that were dropped, for this reason.
+  /// Ends all messages, and the batches that were dropped, with this error.
   void fail(const std::vector<Item>& dropped, const Error& error);
-  /// Drops the batches, in the middle or not begun, and returns what they are of: waits for threads
-  /// that open connections.
+  /// Drops the batches, in progress or not begun, and returns their items: waits for threads that
+  /// open connections.
   std::vector<Item> drop_batches();
 
  private:
@@ -72,19 +78,20 @@ class Runner {
   void complete(std::shared_ptr<Handle> handle, const std::optional<Error>& error);
   void end(const Item& item, const std::optional<Error>& error);
   void end(const std::shared_ptr<void>& owner, const Message& message,
-           const std::optional<Error>& error);
+           const std::optional<Error>& error) override;
+  void invite(int rank) override { agreement_.invite(rank); }
   void note_waits(int64_t now_ns);
   void require_progress(Flight& flight, int64_t now_ns) const;
   void give_up_waiting(const std::string& what, const Awaited& awaited, int64_t now_ns) const;
 
   RankContext& context_;
   Agreement& agreement_;
-  const std::function<void()> closed_;
+  Runner::Listener& listener_;
   const int64_t data_timeout_ns_;
   Executor executor_;
   std::deque<Batch> queue_;  ///< not begun
-  bool held_up_ = false;     ///< none of them can begin before something under way is done
-  std::vector<std::unique_ptr<Flight>> flights_;  ///< under way, the oldest first
+  bool held_up_ = false;     ///< none of them can begin before work in progress is done
+  std::vector<std::unique_ptr<Flight>> flights_;  ///< in progress, the oldest first
   Pairs pairs_;
 };
 

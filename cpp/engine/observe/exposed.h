@@ -8,8 +8,8 @@
 
 namespace sirtaki {
 
-/// A thread of the user's is blocked in a call of ours for as long as this lives. By a clock with
-/// ticks of some milliseconds: of many short waits some count for a whole tick, and most for none.
+/// Counts a user's thread as blocked in a call while this lives. Its clock has ticks of some
+/// milliseconds: a few of many short waits count for a whole tick, and most for none.
 class Exposed {
  public:
   explicit Exposed(RankBlock& block) : block_(block), begun_ns_(recent_ns()) {
@@ -24,13 +24,13 @@ class Exposed {
   Exposed(const Exposed&) = delete;
   Exposed& operator=(const Exposed&) = delete;
 
-  /// A thread has asked for a result, which may have been there.
+  /// Counts a request for a result, which may have been there already.
   static void note(RankBlock& block) {
     const uint64_t waits = block.waits.load(std::memory_order_relaxed);
-    block.waits.store(waits + 1, std::memory_order_relaxed);  // one too few does no harm
+    block.waits.store(waits + 1, std::memory_order_relaxed);  // losing one does no harm
   }
 
-  /// Seconds in all until now; of several threads at a time each counts.
+  /// Total seconds until now; if several threads are blocked at once, each counts.
   static double seconds(const RankBlock& block, int64_t now_ns) {
     const int64_t since = block.waits_since_ns.load(std::memory_order_acquire);
     int64_t waited = block.waited_ns.load(std::memory_order_acquire);

@@ -13,12 +13,12 @@
 
 namespace sirtaki {
 
-/// Who wants to hear of every operation of this rank: before it begins, in the thread that asks for
-/// it; when it is done and when it has failed, as callbacks of handles are called.
+/// Functions to call for every operation of this rank: before it begins, in the submitting thread;
+/// when it is done or has failed, in the way that callbacks of handles are called.
 class Hooks {
  public:
   enum class Moment : uint8_t { kBefore, kAfter, kAbort };
-  /// The error is that of kAbort.
+  /// The error belongs to kAbort.
   using Hook = std::function<void(Moment moment, const Request& request, const Error* error)>;
 
   /// Returns its number, for `remove`.
@@ -28,7 +28,7 @@ class Hooks {
     any_.store(true, std::memory_order_relaxed);
     return last_;
   }
-  /// One that is being called returns later.
+  /// A hook that is being called may return later than this.
   void remove(int64_t number) {
     const std::lock_guard lock(mutex_);
     hooks_.erase(number);
@@ -46,7 +46,7 @@ class Hooks {
     for (const auto& [number, hook] : hooks) (*hook)(moment, request, error);
   }
 
-  /// The operation has ended; `callbacks`, which end before this, will tell.
+  /// The operation has ended; `callbacks`, which end earlier, will call the hooks.
   void ended(const Request& request, const std::optional<Error>& error, Callbacks& callbacks) {
     callbacks.add(std::make_shared<Handle>([this, request, error](const Handle&) {
       tell(error ? Moment::kAbort : Moment::kAfter, request, error ? &*error : nullptr);

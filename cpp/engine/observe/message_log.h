@@ -11,21 +11,21 @@
 
 namespace sirtaki {
 
-/// The messages of this rank that have ended while somebody records, until they are taken.
+/// The messages of this rank that ended during a recording, until they are taken.
 class MessageLog {
  public:
   using Words = FlightRecord::Words;
 
   void be_on(bool wanted) { on_.store(wanted, std::memory_order_relaxed); }
 
-  /// What is to be kept with a message; null: nobody records.
+  /// The words to keep with a message; null: nothing records.
   std::unique_ptr<Words> begun(Transfer& transfer) const {
     return on_.load(std::memory_order_relaxed) ? words_of(transfer) : nullptr;
   }
-  /// Of a receive, `message` says what has come.
+  /// For a receive, `message` describes what has arrived.
   void ended(Words words, const Message& message, bool well);
 
-  /// Adds them to `found`; returns how many were lost since the last time, for want of room.
+  /// Appends them to `found`; returns how many were lost for lack of room since the last time.
   uint64_t take(std::vector<Words>& found);
 
  private:

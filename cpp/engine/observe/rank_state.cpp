@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <optional>
 #include <vector>
 
+#include "base/decimal.h"
 #include "base/utf8.h"
 #include "engine/observe/exposed.h"
 
@@ -19,7 +19,7 @@ double seconds_between(int64_t then_ns, int64_t now_ns) {
   return (static_cast<double>(now_ns) - static_cast<double>(then_ns)) * 1e-9;
 }
 
-/// The one that tells most of what the rank is stuck in.
+/// The operation that best shows what the rank is stuck in.
 const Recorded& most_telling(const std::vector<Recorded>& all) {
   const auto weight = [](const Recorded& one) {
     if (!one.is_open()) return 0;
@@ -48,12 +48,10 @@ void tell(RankState& state, const Recorded& one, int64_t now_ns) {
   state.seconds = seconds_between(since_ns(one), now_ns);
 }
 
-/// What a thread of the rank is blocked in, if it has said so lately.
+/// Adds what a thread of the rank is blocked in, if it has reported that recently.
 void tell_blocked(RankState& state, const Region& region, int place, int ranks, int64_t now_ns) {
-  const RankBlock& block = region.rank(place);
-  const int64_t at_ns = block.blocked_at_ns.load(std::memory_order_acquire);
-  const int64_t blocked_ns = block.blocked_ns.load(std::memory_order_acquire);
-  if (blocked_ns == 0 || at_ns > now_ns || now_ns - at_ns > kFreshNs) return;
+  const int64_t blocked_ns = blocked_for(region, place, now_ns);
+  if (blocked_ns == 0) return;
   state.blocked_seconds = std::abs(static_cast<double>(blocked_ns)) * 1e-9;
   state.all_blocked = blocked_ns > 0;
   FlightRecord::Words words;
@@ -62,37 +60,43 @@ void tell_blocked(RankState& state, const Region& region, int place, int ranks, 
 }
 
 std::string age_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, seconds < 10 ? "%.1f s" : "%.0f s",
-                std::clamp(seconds, 0.0, 1e9));
-  return text;
+  return fixed_text(std::clamp(seconds, 0.0, 1e9), seconds < 10 ? 1 : 0) + " s";
 }
 
 std::string peer_text(int peer) { return peer < 0 ? "any rank" : "rank " + std::to_string(peer); }
 
 }  // namespace
 
+int64_t blocked_for(const Region& region, int place, int64_t now_ns) {
+  const RankBlock& block = region.rank(place);
+  const int64_t at_ns = block.blocked_at_ns.load(std::memory_order_acquire);
+  const int64_t blocked_ns = block.blocked_ns.load(std::memory_order_acquire);
+  return at_ns > now_ns || now_ns - at_ns > kFreshNs ? 0 : blocked_ns;
+}
+
 RankState state_of(const Region& region, const HostMap& hosts, int rank, int64_t now_ns) {
   const int place = hosts.place_of(rank);
+  const RankBlock& block = region.rank(place);
   RankState state;
   state.rank = rank;
-  state.place = RankState::Place::kGone;
-  if (region.rank(place).bye.load(std::memory_order_acquire) != 0) return state;
-  state.place = RankState::Place::kWorld;
-  const std::vector<Recorded> all = read_records(region.records(place), hosts.size(), 1);
-  if (!all.empty()) {
-    const auto open = [](const Recorded& one) { return one.is_open(); };
-    const auto messages =
-        std::count_if(all.begin(), all.end(), [](const Recorded& one) { return one.is_message(); });
-    state.open = static_cast<uint32_t>(std::count_if(all.begin(), all.end(), open));
-    const uint64_t open_operations = state.open - static_cast<uint64_t>(messages);
-    state.completed = std::max(all.back().number, open_operations) - open_operations;
-    tell(state, most_telling(all), now_ns);
-  }
-  tell_blocked(state, region, place, hosts.size(), now_ns);
-  const RankBlock& block = region.rank(place);
+  // Known also for a rank that has left: how it spent its time is reported afterwards.
   state.exposed_seconds = Exposed::seconds(block, now_ns);
   state.calls = block.waits.load(std::memory_order_relaxed);
+  const std::vector<Recorded> all = read_records(region.records(place), hosts.size(), 1);
+  const auto count = [&all](auto is) {
+    return static_cast<uint64_t>(std::count_if(all.begin(), all.end(), is));
+  };
+  const uint64_t open = count([](const Recorded& one) { return one.is_open(); });
+  if (!all.empty()) {
+    const uint64_t messages = count([](const Recorded& one) { return one.is_message(); });
+    state.completed = std::max(all.back().number, open - messages) - (open - messages);
+  }
+  state.place = RankState::Place::kGone;
+  if (block.bye.load(std::memory_order_acquire) != 0) return state;
+  state.place = RankState::Place::kWorld;
+  state.open = static_cast<uint32_t>(open);
+  if (!all.empty()) tell(state, most_telling(all), now_ns);
+  tell_blocked(state, region, place, hosts.size(), now_ns);
   return state;
 }
 
@@ -113,7 +117,7 @@ RankState RankState::decode(Reader& in, int ranks) {
   return state;
 }
 
-// ---- In words ----
+// ---- Texts ----
 
 std::string wait_text(Phase phase, uint32_t chunk, const std::string& who) {
   static constexpr const char* kVerbs[kPhases] = {"",      "write", "be done with",
@@ -138,7 +142,7 @@ std::string text_of(const RankState& state) {
       state.open > 1 ? " (" + std::to_string(state.open - 1) + " more open)" : "";
   switch (state.stage) {
     case Stage::kNone:
-      return "in no operation; there was none before";
+      return "in no operation yet";
     case Stage::kSubmitted:
       return "waiting with " + what + ", submitted " + age + " ago, for other ranks" + more;
     case Stage::kAgreed:

@@ -36,7 +36,7 @@ bool has_ended(uint64_t what) {
   return stage_of(what) == Stage::kNone || stage_of(what) >= Stage::kDone;
 }
 
-/// As it is shown, where that is not empty.
+/// The name for users, unless it is empty.
 std::string_view without_kind(const Request& request) {
   const std::string_view kind = traits_of(request.kind).name;
   std::string_view name = request.name;
@@ -56,7 +56,7 @@ Awaited awaited_in(uint64_t word, int ranks) {
   return awaited;
 }
 
-/// Where a stage has its time.
+/// The word with a stage's time.
 size_t time_of(Stage stage) {
   if (stage >= Stage::kDone) return kTimes + 3;
   return kTimes + std::min<size_t>(static_cast<size_t>(stage) - 1, 2);
@@ -78,8 +78,7 @@ std::optional<Recorded> decode(const FlightRecord::Words& words, int ranks) {
   const bool message = kind >= kSend;
   found.stage = stage_of(what);
   if (found.stage == Stage::kNone || static_cast<int>(found.stage) >= kStages ||
-      (!message && kind > static_cast<uint8_t>(Kind::kRemoveSet)) || dtype >= kDtypeCount ||
-      length > kNameBytes) {
+      (!message && kind >= kKindCount) || dtype >= kDtypeCount || length > kNameBytes) {
     return std::nullopt;
   }
   found.number = message ? 0 : words[kNumber];
@@ -92,7 +91,7 @@ std::optional<Recorded> decode(const FlightRecord::Words& words, int ranks) {
     found.tensor = "tag " + std::to_string(static_cast<int64_t>(words[kOrdinal]));
   } else {
     found.operation = traits_of(static_cast<Kind>(kind)).name;
-    // Names are cut anywhere, and come from memory that others can write to.
+    // Names are cut anywhere, and other processes can write to this memory.
     found.tensor = valid_utf8({reinterpret_cast<const char*>(&words[kName]), length}, true);
     if (length == 0) found.tensor = "noname." + std::to_string(words[kOrdinal]);
   }
@@ -171,7 +170,7 @@ Recorder::Drained Recorder::drain(Number next, const std::vector<Number>& open) 
   Drained found{{}, {}, next, 0};
   FlightRecord::Words words;
   for (size_t i = 0; i < Region::kRecords; ++i) {
-    const Number seen = records_[i].own(kNumber);  // most are old, and not worth to be read whole
+    const Number seen = records_[i].own(kNumber);  // most are old, and not worth reading completely
     if (seen < next && std::find(open.begin(), open.end(), seen) == open.end()) continue;
     if (!records_[i].read(words) || words[kNumber] == 0) continue;
     if (has_ended(words[kWhat])) {
@@ -239,22 +238,29 @@ uint64_t MessageLog::take(std::vector<Words>& found) {
 }
 
 std::vector<Recorded> read_records(const FlightRecord* records, int ranks, size_t most) {
-  std::vector<Recorded> open;
-  std::vector<Recorded> ended;
+  std::vector<Recorded> found;
+  std::vector<std::pair<Recorder::Number, size_t>> ended;  // few of them are decoded
   FlightRecord::Words words;
   for (size_t i = 0; i <= Region::kMessageRecord; ++i) {
     if (!records[i].read(words)) continue;
-    std::optional<Recorded> found = decode(words, ranks);
-    if (found) (found->is_open() ? open : ended).push_back(std::move(*found));
+    if (has_ended(words[kWhat])) {
+      ended.emplace_back(words[kNumber], i);
+    } else if (auto one = decode(words, ranks)) {
+      found.push_back(std::move(*one));
+    }
+  }
+  std::make_heap(ended.begin(), ended.end());
+  for (size_t left = most; left > 0 && !ended.empty(); ended.pop_back()) {
+    std::pop_heap(ended.begin(), ended.end());
+    if (!records[ended.back().second].read(words)) continue;
+    if (auto one = decode(words, ranks)) {
+      found.push_back(std::move(*one));
+      --left;
+    }
   }
   const auto older = [](const Recorded& a, const Recorded& b) { return a.number < b.number; };
-  std::sort(ended.begin(), ended.end(), older);
-  if (ended.size() > most) {
-    ended.erase(ended.begin(), ended.end() - static_cast<std::ptrdiff_t>(most));
-  }
-  std::move(open.begin(), open.end(), std::back_inserter(ended));
-  std::sort(ended.begin(), ended.end(), older);
-  return ended;
+  std::sort(found.begin(), found.end(), older);
+  return found;
 }
 
 }  // namespace sirtaki

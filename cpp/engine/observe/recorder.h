@@ -14,13 +14,13 @@
 
 namespace sirtaki {
 
-/// How far an operation has come.
+/// The progress of an operation.
 enum class Stage : uint8_t {
-  kNone,       ///< there is none
-  kSubmitted,  ///< not yet by all ranks, as far as this one knows
-  kAgreed,     ///< all have, but others come first
+  kNone,       ///< there is no operation
+  kSubmitted,  ///< as far as this rank knows, not yet by all ranks
+  kAgreed,     ///< all ranks have submitted it, but others come first
   kUnderWay,
-  kHandedOver,  ///< to who launches it on an accelerator
+  kHandedOver,  ///< to the thread that launches it on an accelerator
   kDone,
   kFailed,
 };
@@ -32,13 +32,13 @@ constexpr const char* name(Stage stage) {
   return kNames[static_cast<int>(stage)];
 }
 
-/// What a flight recorder says of an operation, or of a message to or from another rank. Times are
-/// on the monotonic clock, 0 where it has not come so far.
+/// A flight recorder's entry for an operation, or for a message to or from another rank. Times are
+/// on the monotonic clock, 0 for stages not reached.
 struct Recorded {
-  uint64_t number = 0;    ///< on its rank, counted from 1; of messages 0
-  uint64_t sequence = 0;  ///< of a message that is over: of those from its source to its receiver
+  uint64_t number = 0;    ///< on its rank, counted from 1; 0 for messages
+  uint64_t sequence = 0;  ///< of an ended message: among those from its source to its receiver
   const char* operation = "";
-  std::string tensor;  ///< as people see it: `grad`; of a message `tag 5`
+  std::string tensor;  ///< as users see it: `grad`; for a message `tag 5`
   Dtype dtype = Dtype::kU8;
   Stage stage = Stage::kNone;
   int32_t set = 0;
@@ -47,7 +47,7 @@ struct Recorded {
   int64_t agreed_ns = 0;
   int64_t begun_ns = 0;
   int64_t ended_ns = 0;
-  /// Of a batch that runs as one only the first operation tells; of a message also once it is over.
+  /// Only the first operation of a batch has it; a message also once it has ended.
   Awaited awaited;
   int64_t waits_since_ns = 0;
 
@@ -55,16 +55,16 @@ struct Recorded {
   bool is_message() const { return number == 0; }
 };
 
-/// Writes down in shared memory what this rank's operations are doing, for others to read when it
-/// is stuck, stopped or dead: the latest `Region::kRecords`, and those not yet done.
+/// Records in shared memory what this rank's operations are doing, for others to read when it is
+/// stuck, stopped or dead: the latest `Region::kRecords`, and those not yet done.
 ///
-/// A record belongs to the operation that claimed it until that has ended. Only who submits, under
-/// the agreement's lock, claims; then only whoever deals with the operation writes. Messages have
-/// no records of their own: they may be over sooner than one is written. The driver writes down one
-/// of those for which it sleeps for the second time.
+/// A record belongs to the operation that claimed it until that has ended. Only the submitting
+/// thread, under the agreement's lock, claims; then only the thread that handles the operation
+/// writes. Messages have no records of their own: they may end before one is written. The driver
+/// records one of those for which it sleeps a second time.
 class Recorder {
  public:
-  /// 0: none was free.
+  /// 0: no record was free.
   using Number = uint64_t;
 
   explicit Recorder(FlightRecord* records) : records_(records) {}
@@ -74,35 +74,35 @@ class Recorder {
   void begun(Number number) { note(number, Stage::kUnderWay); }
   void handed_over(Number number) { note(number, Stage::kHandedOver); }
   void ended(Number number, bool well) { note(number, well ? Stage::kDone : Stage::kFailed); }
-  /// What is under way waits; kNone: it goes on.
+  /// The operation waits; kNone: it continues.
   void waits(Number number, const Awaited& awaited, int64_t since_ns);
 
   /// The driver sleeps with this message pending; null: with none.
   void sleeps(const Transfer* message, int64_t now_ns);
-  /// There is no message to be seen any more.
+  /// There is no pending message any more.
   void forget_message();
 
-  /// From now on times are read from a clock that costs more, until told otherwise.
+  /// From now on, and until it is turned off, times come from a more precise but slower clock.
   void be_precise(bool wanted) {
     precise_.store(wanted, std::memory_order_relaxed);
     messages_.be_on(wanted);
   }
 
-  /// Of what has been submitted from `next` on, and of the operations in `open`.
+  /// Records submitted from `next` on, and those of the operations in `open`.
   struct Drained {
-    std::vector<FlightRecord::Words> ended;  ///< messages too, where it is precise
+    std::vector<FlightRecord::Words> ended;  ///< messages too, if it is precise
     std::vector<Number> open;
     Number next;
     uint64_t lost;  ///< messages
   };
-  /// What is over by now, to be asked for often; from any thread.
+  /// The operations that have ended by now; may be called often and from any thread.
   Drained drain(Number next, const std::vector<Number>& open);
 
   MessageLog& messages() { return messages_; }
 
-  /// What is written down of an operation; of 0 the message.
+  /// The record of an operation; for 0, of the message.
   FlightRecord::Words words_of(Number number) const;
-  /// What is written down of a message, if that is done.
+  /// The record that a finished message would have.
   static FlightRecord::Words words_of(const Transfer& message, int64_t since_ns);
 
  private:
@@ -114,16 +114,16 @@ class Recorder {
   std::atomic<bool> precise_{false};
   MessageLog messages_;
   Number last_ = 0;
-  const void* message_ = nullptr;  ///< whose the pending message was when the driver slept
+  const void* message_ = nullptr;  ///< owner of the message pending when the driver slept
   int64_t message_since_ns_ = 0;
   bool shows_message_ = false;
 };
 
-/// What a record says, if that can be; `ranks`: of the world.
+/// Decodes a record if it is possible; `ranks`: of the world.
 std::optional<Recorded> decode(const FlightRecord::Words& words, int ranks);
 
 /// The operations of a rank, oldest first: all that have not ended and the latest `most` others,
-/// behind the message that it waits for. Believes nothing: what no rank writes is left out.
+/// after the message that it waits for. Trusts nothing: leaves out what no rank writes.
 std::vector<Recorded> read_records(const FlightRecord* records, int ranks, size_t most);
 
 }  // namespace sirtaki

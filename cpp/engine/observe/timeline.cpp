@@ -5,11 +5,12 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/decimal.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "collectives/kinds.h"
 #include "engine/execution/executor.h"
 
@@ -17,14 +18,17 @@ namespace sirtaki {
 namespace {
 
 constexpr char kClose[] = "\n]";
+constexpr size_t kMostTracks = 1 << 16;  ///< that are remembered while they are idle
 
 std::string upper(const char* text) {
   std::string result(text);
-  for (char& c : result) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  for (char& c : result) {
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');  // toupper uses the locale
+  }
   return result;
 }
 
-/// What the tensor goes through while it is exchanged.
+/// The trace's name for the data exchange of an operation.
 std::string phase_of(const Request& request) {
   const bool adasum = request.kind == Kind::kAllreduce && request.reduce == ReduceOp::kAdasum;
   return adasum ? "ADASUM" : upper(traits_of(request.kind).name);
@@ -68,7 +72,7 @@ Timeline::Timeline(const std::string& path, bool mark_cycles, const Log& log)
       "{\"start_time_since_epoch_in_micros\": " +
       std::to_string(micros) + "}}";
   write(first);
-  thread_ = std::thread([this] { write_loop(); });
+  thread_ = start_thread([this] { write_loop(); });
 }
 
 Timeline::~Timeline() {
@@ -111,13 +115,17 @@ void Timeline::run_end(const std::vector<Item>& items) {
   for (const Item& item : items) {
     const Request& base = item.response->base;
     event("E", phase_of(base), track_of(base, item.ordinal));
+    if (base.name.empty() || tracks_.size() > kMostTracks) {
+      tracks_.erase(full_name(base, item.ordinal));  // this name may never come again
+    }
   }
 }
 
 int Timeline::track_of(const Request& request, uint64_t ordinal) {
   const std::string name = full_name(request, ordinal);
-  const auto [found, added] = tracks_.try_emplace(name, static_cast<int>(tracks_.size()) + 1);
+  const auto [found, added] = tracks_.try_emplace(name, last_track_ + 1);
   if (added) {
+    ++last_track_;
     event("M", "process_name", found->second, ", \"args\": {\"name\": " + json_text(name) + "}");
   }
   return found->second;
@@ -126,11 +134,10 @@ int Timeline::track_of(const Request& request, uint64_t ordinal) {
 void Timeline::event(const char* phase, const std::string& name, int track,
                      const std::string& more) {
   const double micros = static_cast<double>(now_ns() - start_ns_) * 1e-3;
-  char head[96];
-  std::snprintf(head, sizeof head, "\", \"ph\": \"%s\", \"ts\": %.3f, \"pid\": %d, \"tid\": 0",
-                phase, micros, track);
   if (buffer_.empty()) news_.notify_one();
-  buffer_ += ",\n{\"name\": \"" + name + head + more + "}";
+  buffer_ += ",\n{\"name\": \"" + name + "\", \"ph\": \"" + phase +
+             "\", \"ts\": " + fixed_text(micros, 3) + ", \"pid\": " + std::to_string(track) +
+             ", \"tid\": 0" + more + "}";
 }
 
 void Timeline::write_loop() {
@@ -147,7 +154,7 @@ void Timeline::write_loop() {
   }
 }
 
-/// Overwrites the closing bracket of the write before, in one write.
+/// Overwrites the closing bracket of the last write, in a single write.
 void Timeline::write(const std::string& events) {
   if (failed_) return;
   const std::string text = events + kClose;
@@ -156,7 +163,7 @@ void Timeline::write(const std::string& events) {
     end_ += static_cast<int64_t>(events.size());
     return;
   }
-  // The disk is full, perhaps: leave the whole events for which there was room.
+  // The disk may be full: keep the complete events that fitted.
   failed_ = true;
   log_.write(LogLevel::kWarning, "the timeline '" + path_ + "' ends early: " +
                                      std::strerror(errno) + "; the job goes on without it");
@@ -168,7 +175,7 @@ void Timeline::write(const std::string& events) {
       ::ftruncate(file_.get(), end_ + static_cast<int64_t>(close_bytes));
 }
 
-/// Returns how many bytes could be written.
+/// Returns the number of bytes written.
 size_t Timeline::write_at(int64_t offset, const std::string& text) const {
   size_t done = 0;
   while (done < text.size()) {

@@ -17,20 +17,20 @@ namespace sirtaki {
 
 struct Item;
 
-/// Writes what the engine does as a Chrome trace (chrome://tracing, Perfetto), one track a tensor.
+/// Writes the engine's work as a Chrome trace (chrome://tracing, Perfetto), one track per tensor.
 ///
-/// Events go to a buffer; a thread of its own writes them, and leaves a complete JSON array behind
-/// after every write, so the file can be read while the job runs.
+/// Events go to a buffer; a separate thread writes them and leaves a complete JSON array after
+/// every write, so the file can be read while the job runs.
 class Timeline {
  public:
-  /// Throws Error(kInvalid) if the file cannot be written. When its disk is full later, `log` says
-  /// so once and the file stays as it is; `log` must live longer.
+  /// Throws Error(kInvalid) if the file cannot be written. If its disk becomes full later, `log`
+  /// gets one message and the file stays as it is; `log` must outlive this.
   Timeline(const std::string& path, bool mark_cycles, const Log& log);
   ~Timeline();
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  /// The first rank has submitted the operation; `rank` has; all have.
+  /// The first rank has submitted the operation; `rank` has; all ranks have.
   void negotiate_begin(const Request& request, uint64_t ordinal);
   void negotiate_rank(const Request& request, uint64_t ordinal, int rank);
   void negotiate_end(const Request& request, uint64_t ordinal);
@@ -49,19 +49,20 @@ class Timeline {
   const std::string path_;
   const Log& log_;
   Fd file_;
-  int64_t end_ = 0;      ///< where the closing bracket is
-  bool failed_ = false;  ///< a write failed: what the file has is all it gets
+  int64_t end_ = 0;      ///< the position of the closing bracket
+  bool failed_ = false;  ///< a write failed: nothing more is written
   const bool mark_cycles_;
   const int64_t start_ns_;
   std::mutex mutex_;
   std::condition_variable news_;
   std::string buffer_;
   std::unordered_map<std::string, int> tracks_;
+  int last_track_ = 0;
   bool stop_ = false;
   std::thread thread_;
 };
 
-/// The timeline that is being written, if there is one; from any thread.
+/// The timeline that is being written, if any; from any thread.
 class CurrentTimeline {
  public:
   std::shared_ptr<Timeline> get() const {
@@ -74,8 +75,6 @@ class CurrentTimeline {
     exists_.store(timeline != nullptr, std::memory_order_relaxed);
     timeline_.swap(timeline);
   }
-  /// In a forked child.
-  void abandon() { new std::shared_ptr<Timeline>(std::move(timeline_)); }
 
  private:
   mutable std::mutex mutex_;

@@ -5,16 +5,17 @@
 #include <functional>
 #include <vector>
 
+#include "base/frames.h"
 #include "collectives/kinds.h"
 #include "transport/memory/region.h"
 
 namespace sirtaki {
 namespace {
 
-// Far more than any memory holds, and few enough that no sum of bytes overflows.
+// More than any memory holds, but few enough that no sum of bytes overflows.
 constexpr int64_t kMostElements = int64_t{1} << 48;
 
-/// Elements if no extent were 0, so that no part of the product overflows; -1: too many.
+/// The number of elements if extents of 0 were 1, so that no product overflows; -1: too many.
 int64_t bounded_elements(const Shape& shape) {
   int64_t count = 1;
   for (const int64_t extent : shape) {
@@ -25,9 +26,7 @@ int64_t bounded_elements(const Shape& shape) {
   return count;
 }
 
-bool is_data_kind(Kind kind) { return kind != Kind::kJoin && !changes_sets(kind); }
-
-/// Why a codec does not fit.
+/// Why a request cannot use its codec.
 std::string not_encoded(const Request& request) {
   if (request.kind == Kind::kAllreduce && request.dtype == Dtype::kF32 && !request.launched() &&
       has_reduction(request.codec, request.reduce)) {
@@ -39,17 +38,17 @@ std::string not_encoded(const Request& request) {
          " of float32 in CPU memory travel as " + name(request.codec) + ", in an allreduce";
 }
 
-/// The numbers of rows: of each tensor and member, or for alltoall from each member to each.
+/// Checks the numbers of rows: by tensor and member, or for alltoall from each member to each.
 std::string wrong_sizes(const Response& response, const Request& own, size_t members,
                         size_t index) {
   if (!has_sizes(own)) return response.sizes.empty() ? "" : "it has a wrong number of sizes";
-  const bool exchanges = own.kind == Kind::kAlltoall;
+  const bool exchanges = traits_of(own.kind).layout == Layout::kExchanged;
   const size_t groups = exchanges ? members : own.shapes.size();
   const std::vector<int64_t>& sizes = response.sizes;
   if (sizes.size() != groups * members) return "it has a wrong number of sizes";
   std::vector<int64_t> total(groups);
   for (size_t i = 0; i < sizes.size(); ++i) {
-    // Rows that arrive together: a tensor's of all members, or those that one member is sent.
+    // Rows that arrive together: those of a tensor from all members, or those that one member gets.
     const size_t group = exchanges ? i % members : i / members;
     const Shape& shape = own.shapes[exchanges ? 0 : group];
     if (sizes[i] < 0 || sizes[i] > most_rows(shape)) return "it has an impossible number of rows";
@@ -82,14 +81,14 @@ std::string malformed(const Request& request) {
     return "there is no codec " + number(request.codec);
   }
   if (request.device > 1) return "there is no device " + number(request.device);
-  if ((kind == Kind::kAlltoall || kind == Kind::kScatter) && request.shapes.size() != 1) {
-    return std::string(traits_of(kind).name) + " takes one tensor";
-  }
-  if (!is_data_kind(kind) && !request.shapes.empty()) {
-    return std::string(traits_of(kind).name) + " takes no tensor";
+  const KindTraits& traits = traits_of(kind);
+  const bool one = traits.layout == Layout::kExchanged || traits.layout == Layout::kPieces;
+  if (one && request.shapes.size() != 1) return std::string(traits.name) + " takes one tensor";
+  if (!traits.moves_data() && !request.shapes.empty()) {
+    return std::string(traits.name) + " takes no tensor";
   }
   if (kind == Kind::kAddSet && request.splits.empty()) return "a process set without ranks";
-  // Keys of unnamed operations and of process sets begin with these.
+  // Keys of unnamed operations and of process sets begin with these characters.
   if (request.name.starts_with('\x01') || request.name.starts_with('\x02')) {
     return "a name that begins with a control character";
   }
@@ -146,8 +145,44 @@ std::string unsupported(const Request& request, size_t members) {
                                                    : " needs numbers that have an order, not ";
     return kind + ": " + name(request.reduce) + needs + name(request.dtype);
   }
-  const bool tells_splits = request.kind == Kind::kAlltoall && !request.tells_rows_with_data();
-  return tells_splits ? wrong_splits(request, members) : "";
+  if (traits.layout != Layout::kExchanged || request.tells_rows_with_data()) return "";
+  // One message informs all members of the rows that each sends to each.
+  constexpr size_t kOthers = 1 << 20;  // bytes for the rest of the message
+  if (members * members * sizeof(int64_t) > kMaxFrameBytes - kOthers) {
+    return kind + " on accelerators among " + std::to_string(members) +
+           " ranks: they are too many, let it go through the memory of CPUs "
+           "(HOROVOD_GPU_ALLTOALL=HOST)";
+  }
+  return wrong_splits(request, members);
+}
+
+std::string missing_memory(const Submission& asked, int rank, size_t members) {
+  const Request& request = asked.request;
+  const KindTraits& kind = traits_of(request.kind);
+  if (request.launched() || !kind.moves_data()) return "";
+  const bool pieces = kind.layout == Layout::kPieces;
+  const bool at_root = request.root == rank;
+  const bool reads = at_root || !kind.from_root();
+  const bool writes = (kind.layout == Layout::kWhole || pieces) && (at_root || !kind.to_root());
+  const auto lacks = [](const auto& pointers, size_t t) {
+    return t >= pointers.size() || pointers[t] == nullptr;
+  };
+  for (size_t t = 0; t < request.shapes.size(); ++t) {
+    if (elements(request.shapes[t]) == 0) continue;
+    const std::string tensor = "tensor " + std::to_string(t) + " has no memory for its ";
+    const size_t inputs = pieces ? members : t + 1;
+    for (size_t i = pieces ? 0 : t; reads && i < inputs; ++i) {
+      if (lacks(asked.inputs, i)) return tensor + "input";
+    }
+    if (writes && lacks(asked.outputs, t)) return tensor + "output";
+  }
+  return "";
+}
+
+std::string wrong_root(const Request& request, const ProcessSets& sets) {
+  if (!traits_of(request.kind).rooted || sets.index(request.set, request.root) >= 0) return "";
+  return "root rank " + std::to_string(request.root) + " is not one of the " +
+         std::to_string(sets.ranks(request.set).size()) + " ranks of the process set";
 }
 
 std::string wrong_ranks(const Request& request, size_t world) {
@@ -184,7 +219,7 @@ std::string contradiction(const Response& response, const Request* own, const Pr
     return unsupported(base, members);
   }
   if (base.kind == Kind::kJoin && own->kind == Kind::kJoin) return "";
-  // The texts name rank 0, which decides.
+  // The texts name rank 0, because it decides.
   if (std::string why = mismatch(base, 0, *own, rank); !why.empty()) return why;
   if (base.set != own->set) return "this rank has submitted it in another process set";
   if (changes_sets(base.kind)) return wrong_change(base, sets);

@@ -17,10 +17,10 @@
 
 namespace sirtaki {
 
-/// A result whose size was known only after the ranks had agreed.
+/// A result whose size is known only after the ranks have agreed.
 class Buffer {
  public:
-  /// Memory of the engine's own.
+  /// In memory of the engine.
   Buffer(Shape shape, size_t bytes) : shape_(std::move(shape)), bytes_(bytes) {
     // Zero bytes still need a distinct, aligned address.
     const size_t rounded = (bytes / kAlign + 1) * kAlign;
@@ -28,7 +28,7 @@ class Buffer {
     if (own_ == nullptr) throw std::bad_alloc();
     data_ = own_.get();
   }
-  /// Memory of the caller's.
+  /// In memory of the caller.
   Buffer(Shape shape, size_t bytes, void* data)
       : shape_(std::move(shape)), bytes_(bytes), data_(static_cast<std::byte*>(data)) {}
 
@@ -48,15 +48,15 @@ class Buffer {
   std::byte* data_;
 };
 
-/// Gives memory for result number `tensor`, which the engine then fills; null: there is none.
-/// Called by the thread that makes progress: it must not use the engine.
+/// Returns memory for result number `tensor`, which the engine then fills; null: there is none. The
+/// thread that makes progress calls it: it must not use the engine.
 using Allocate = std::function<void*(size_t tensor, const Shape& shape, size_t bytes)>;
 
-/// One submitted operation: what the caller waits for and gets.
+/// One submitted operation: the caller waits for it and gets its results.
 class Handle {
  public:
-  /// Called once, when the handle is done, by whichever thread finds it so; it holds nothing of the
-  /// engine, which may be used.
+  /// Called once, when the handle is done, by the thread that notices it; that thread holds no lock
+  /// of the engine, so the callback may use it.
   using OnDone = std::function<void(const Handle&)>;
 
   explicit Handle(OnDone on_done = nullptr) : on_done_(std::move(on_done)) {}
@@ -64,31 +64,31 @@ class Handle {
     if (void* owner = take_owner()) let_go_(owner);
   }
 
-  /// Keeps what the memory that the operation reads and writes belongs to: the engine has a share
-  /// in the handle until it no longer touches that memory. Whichever thread ends the handle lets it
-  /// go.
+  /// Keeps the owner of the memory that the operation reads and writes: the engine shares the
+  /// handle until it no longer touches that memory. The thread that ends the handle releases the
+  /// owner.
   void keep(void* owner, void (*let_go)(void* owner)) {
     let_go_ = let_go;
     owner_.store(owner, std::memory_order_release);
   }
-  /// What it keeps, which is the caller's from now on; null: nothing.
+  /// Returns what it keeps to the caller; null: nothing.
   void* take_owner() const {
     return owner_.load(std::memory_order_relaxed) == nullptr ? nullptr : owner_.exchange(nullptr);
   }
 
   bool done() const { return done_.load(); }
 
-  /// Tells nudges apart: those before it was taken end no sleep.
+  /// The number of nudges: those before it was read end no sleep.
   Parking::Wakeups wakeups() const { return parking_.wakeups(); }
-  /// Sleeps until done or nudged, at most `timeout_ns` (negative: no limit).
+  /// Sleeps until done or nudged, for at most `timeout_ns` (negative: no limit).
   void sleep(Parking::Wakeups seen, int64_t timeout_ns = -1) {
     parking_.park(kDone);
     if (!done()) parking_.sleep(seen, timeout_ns);
   }
-  /// Lets who sleeps look around.
+  /// Makes sleepers check again.
   void nudge() { parking_.wake(); }
 
-  /// The first one counts: true.
+  /// True for the first call, which alone counts.
   bool complete(const std::optional<Error>& error = std::nullopt) {
     if (done()) return false;
     if (error) error_.emplace(*error);
@@ -103,11 +103,11 @@ class Handle {
   /// Set once done.
   const std::optional<Error>& error() const { return error_; }
 
-  std::vector<std::shared_ptr<Buffer>> outputs;  ///< of kinds whose result size is negotiated
-  std::vector<int64_t> received_splits;          ///< rows from each member, of each tensor in turn
+  std::vector<std::shared_ptr<Buffer>> outputs;  ///< for kinds whose result size is negotiated
+  std::vector<int64_t> received_splits;          ///< rows from each member, for each tensor in turn
   Message message;                               ///< of a receive
   uint64_t record = 0;                           ///< the operation's in the flight recorder
-  std::unique_ptr<FlightRecord::Words> traced;   ///< the message's, while somebody records
+  std::unique_ptr<FlightRecord::Words> traced;   ///< the message's record, during a recording
   int32_t value = -1;                            ///< join: the last rank; add_process_set: its id
 
  private:

@@ -7,9 +7,10 @@ namespace sirtaki {
 /// From a rank to the sequencer.
 enum class Up : uint8_t {
   kRequest,   ///< a request in full
-  kReady,     ///< the short id of a request seen before
+  kReady,     ///< the short id of an earlier request
   kFlushed,   ///< the rank has forgotten all ids
-  kShutdown,  ///< the rank submits nothing more
+  kShutdown,  ///< the rank leaves, which ends the world
+  kLast,      ///< the rank submits nothing more, but finishes what it has
   kMeet,      ///< the rank wants to connect to a rank of another host
   kAsk,       ///< the rank wants to know what all are doing
 };

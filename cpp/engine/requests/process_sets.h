@@ -30,14 +30,14 @@ class ProcessSets {
   }
   const std::map<int32_t, std::vector<int>>& all() const { return sets_; }
 
-  /// The rank's number within the set, -1 if it is no member.
+  /// The rank's number within the set; -1 if it is not a member.
   int index(int32_t set, int rank) const {
     const std::vector<int>& members = ranks(set);
     const auto at = std::lower_bound(members.begin(), members.end(), rank);
     return at != members.end() && *at == rank ? static_cast<int>(at - members.begin()) : -1;
   }
 
-  /// The id of a set of exactly these ranks, -1 if there is none.
+  /// The id of the set of exactly these ranks; -1 if there is none.
   int32_t find(const std::vector<int>& ranks) const {
     for (const auto& [id, members] : sets_) {
       if (members == ranks) return id;
@@ -45,12 +45,12 @@ class ProcessSets {
     return -1;
   }
 
-  /// Freed ids come again, in the order in which they were freed.
+  /// Freed ids are reused in the order in which they were freed.
   int32_t next_id() const {
     return freed_.empty() ? static_cast<int32_t>(sets_.size()) : freed_.front();
   }
 
-  /// Adds or removes a set, as was agreed on.
+  /// Adds or removes a set, as agreed.
   void change(const Request& change) {
     const int32_t set = change.root;
     if (change.kind == Kind::kRemoveSet) {

@@ -12,7 +12,7 @@ namespace sirtaki {
 
 using Shape = std::vector<int64_t>;
 
-/// What one rank asks for: the part of an operation that its peers must know.
+/// One rank's request: the part of an operation that its peers must know.
 struct Request {
   Kind kind = Kind::kBarrier;
   Dtype dtype = Dtype::kU8;
@@ -24,18 +24,20 @@ struct Request {
   int32_t root = 0;  ///< world rank; remove_process_set: the set
   int32_t set = 0;
   std::string name;             ///< empty: matched by order of submission within the set
-  std::vector<Shape> shapes;    ///< one a tensor: a group of tensors is one request
+  std::vector<Shape> shapes;    ///< one for each tensor: a group of tensors is one request
   std::vector<int64_t> splits;  ///< alltoall: rows for each member; add_process_set: the ranks
 
-  /// The engine agrees on it only, and the caller moves the data.
+  /// Whether the engine only agrees on it, and the caller moves the data.
   bool launched() const { return device != 0 && kind != Kind::kJoin; }
-  /// Its rows are known to who sends and who receives them, and only to them: they are told with
+  /// Whether only the sender and the receiver of its rows know their numbers, which are sent with
   /// the data (see RowExchange).
-  bool tells_rows_with_data() const { return kind == Kind::kAlltoall && !launched(); }
+  bool tells_rows_with_data() const {
+    return traits_of(kind).layout == Layout::kExchanged && !launched();
+  }
 
-  /// What its peers must know.
+  /// Encodes what its peers must know.
   void encode(Writer& out) const;
-  /// Throws Error for what no rank asks for.
+  /// Throws Error for a request that no rank makes.
   static Request decode(Reader& in);
 
  private:
@@ -46,36 +48,36 @@ struct Request {
   }
 };
 
-/// Members may give different sizes, which all of them must know.
+/// Whether members may pass different sizes, which all of them must know.
 bool has_sizes(const Request& request);
 
-/// `[2, 3]`, or `[*, 3]` where its rows are nobody's business.
+/// `[2, 3]`, or `[*, 3]` if its rows must not be compared.
 std::string shape_text(const Shape& shape, bool tells_rows = true);
-/// Elements of a tensor.
+/// The elements of a tensor.
 int64_t elements(const Shape& shape);
-/// Bytes of all its tensors.
+/// The bytes of all its tensors.
 int64_t bytes_of(const Request& request);
-/// Elements of one row (all dimensions but the first).
+/// The elements of one row (all dimensions but the first).
 int64_t row_elements(const Shape& shape);
-/// Rows `member` of `members` gets when `rows` are scattered: the first ones get one more.
+/// The rows that `member` of `members` gets of scattered `rows`: the first ones get one more.
 int64_t rows_of(int64_t rows, int members, int member);
 
 /// Why two ranks' requests cannot be one operation; empty if they can.
 /// The text names both sides' values, e.g. `rank 0 has float32, rank 1 has float64`.
 std::string mismatch(const Request& a, int rank_a, const Request& b, int rank_b);
 
-/// Whether ready operations can be run as one.
+/// Whether ready operations can run as one.
 bool can_fuse(const Request& a, const Request& b);
 
-/// The key under which requests of different ranks find each other.
+/// The key by which requests of different ranks are matched.
 std::string match_key(const Request& request, uint64_t ordinal);
-/// What people see: `allreduce 'grad'` or, unnamed, `allreduce 'noname.7'`. A name that begins with
-/// the kind (`allreduce.grad`) is shown without it.
+/// The text for users: `allreduce 'grad'` or, unnamed, `allreduce 'noname.7'`. The kind at the
+/// start of a name (`allreduce.grad`) is omitted.
 std::string describe(const Request& request, uint64_t ordinal);
 
-/// An operation all its members agreed on, in full.
+/// An operation that all its members agreed on, in full.
 struct Response {
-  Request base;                ///< as the lowest rank asked for it
+  Request base;                ///< the request of the lowest rank
   std::vector<int64_t> sizes;  ///< allgather, gather: rows [tensor × members]; alltoall that the
                                ///< caller launches: rows [member × destination]
   bool joined = false;         ///< some members take part with zeros

@@ -11,23 +11,24 @@
 
 namespace sirtaki {
 
-/// What a caller wants done.
+/// A caller's request.
 struct Submission {
   Request request;
   std::vector<const void*> inputs;
-  std::vector<void*> outputs;   ///< none for kinds whose result size is negotiated
-  Allocate allocate = nullptr;  ///< memory for the results of these; null: the engine's own
-  std::shared_ptr<Handle> handle = nullptr;  ///< the operation's; null: a new one
-  int64_t number = 0;                        ///< of what the caller launches, in `launches`
+  std::vector<void*> outputs;         ///< none for kinds whose result size is negotiated
+  Allocate allocate = nullptr;        ///< memory for these results; null: the engine's own
+  std::vector<Segment> results = {};  ///< the place of that memory, if the caller already knows it
+  std::shared_ptr<Handle> handle = nullptr;  ///< the operation's handle; null: a new one
+  int64_t number = 0;                        ///< in `launches`, if the caller launches it
 };
 
-/// The same, as the engine keeps it.
+/// The engine's copy of a submission.
 struct Entry : Submission {
   explicit Entry(Submission submission) : Submission(std::move(submission)) {}
 
   std::string encoded;  ///< the request
   uint64_t ordinal = 0;
-  std::string no_memory;  ///< what `allocate` failed with; empty: it did not
+  std::string no_memory;  ///< the error of `allocate`; empty: it had none
 };
 
 }  // namespace sirtaki

@@ -15,12 +15,12 @@
 
 namespace sirtaki {
 
-/// Finds the chunk size and the fusion threshold with which the job moves most bytes per
+/// Searches for the chunk size and the fusion threshold with which the job moves most bytes per
 /// microsecond.
 ///
-/// One parameter after the other is tried at each of its values; the best stays. A sample is a
-/// number of training steps: it lasts until any operation has returned so many times, and begins
-/// with the first time of that one, so operations that never return do not matter. A plain state
+/// It tries each parameter in turn at each of its values, and keeps the best. A sample is a number
+/// of training steps: it lasts until any one operation has recurred that often, and begins with the
+/// first time of that operation, so operations that never recur do not matter. A plain state
 /// machine, fed by the sequencer.
 class Autotuner {
  public:
@@ -46,7 +46,7 @@ class Autotuner {
     std::fflush(log_.get());
   }
 
-  /// A batch of operations of these names goes out. Returns true if the settings changed.
+  /// A batch of operations with these names is sent. Returns true if the settings changed.
   bool record(const std::set<std::string>& names, int64_t bytes, int64_t now_ns) {
     if (done_) return false;
     for (const std::string& name : names) {
@@ -61,7 +61,7 @@ class Autotuner {
       return !(settings_ == before);
     }
     bytes_ += bytes;
-    // Names that never return are no training steps.
+    // Names that never recur are not training steps.
     if (seen_.size() > kMostNames) seen_.clear();
     return false;
   }
@@ -90,7 +90,7 @@ class Autotuner {
     next_candidate();
   }
 
-  /// The value of the current stage to try next; without one the best stays and the next stage
+  /// Sets the next value of the current stage; if there is none, the best stays and the next stage
   /// begins.
   void next_candidate() {
     while (candidates_.empty() || samples_left_ <= 0) {
@@ -119,8 +119,10 @@ class Autotuner {
 
   void log(double score) {
     if (log_ == nullptr) return;
-    std::fprintf(log_.get(), "%lld,%g,%.3f\n", static_cast<long long>(settings_.chunk_bytes / kKiB),
-                 static_cast<double>(settings_.fusion_bytes) / static_cast<double>(kMiB), score);
+    const double fusion = static_cast<double>(settings_.fusion_bytes) / static_cast<double>(kMiB);
+    const std::string row = std::to_string(settings_.chunk_bytes / kKiB) + "," +
+                            short_text(fusion) + "," + fixed_text(score, 3) + "\n";
+    std::fputs(row.c_str(), log_.get());
     std::fflush(log_.get());
   }
 
@@ -142,7 +144,7 @@ class Autotuner {
   struct Seen {
     int returns;
     int64_t first_ns;
-    int64_t bytes_before;  ///< of the sample, before its first time
+    int64_t bytes_before;  ///< of the sample, before the first time
   };
   std::unordered_map<std::string, Seen> seen_;  ///< operations of this sample
   int64_t bytes_ = 0;                           ///< of this sample

@@ -7,12 +7,12 @@ namespace sirtaki {
 
 /// Adapts the chunk, the piece of a stream in flight at a time, to whether cores are free.
 ///
-/// Small chunks stay in the cache, but members wait for each other at every chunk. Where other
-/// threads compute on all cores, each such wait ends in sleep and costs the core: there chunks as
-/// large as the slots allow are faster. A plain state machine, fed by the sequencer.
+/// Small chunks stay in the cache, but members wait for each other at every chunk. If other threads
+/// compute on all cores, each such wait ends in sleep and costs the core: then chunks as large as
+/// the slots allow are faster. A plain state machine, fed by the sequencer.
 class ChunkPolicy {
  public:
-  /// Chunks of `usual` bytes, or of `largest`.
+  /// Chunks have `usual` bytes, or `largest`.
   ChunkPolicy(int64_t usual, int64_t largest)
       : usual_(usual), largest_(largest), chunk_bytes_(usual) {}
 
@@ -32,9 +32,9 @@ class ChunkPolicy {
 
  private:
   static constexpr int64_t kFewestChunks = 8;
-  static constexpr int64_t kSleepsAnyway = 1;  ///< until the last member begins
+  static constexpr int64_t kSleepsAnyway = 1;  ///< before the last member begins
   static constexpr int64_t kChunksASleep = 16;
-  /// A training step has calm batches too, when its computing is over.
+  /// A training step has calm batches too, after its computation.
   static constexpr int kCalmBatches = 32;
 
   const int64_t usual_;

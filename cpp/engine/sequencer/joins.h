@@ -9,10 +9,10 @@
 
 namespace sirtaki {
 
-/// Who of which process set has joined: has no more data, and takes part with zeros.
+/// The joined ranks of each process set: they have no more data, and take part with zeros.
 class Joins {
  public:
-  /// `place`: of the rank in its set's roster, which has so many. Throws for who joins twice.
+  /// `place`: the rank's in its set's roster of `places` places. Throws if a rank joins twice.
   void add(int32_t set, int rank, int place, int places, bool on_accelerator) {
     Joined& joined = sets_.try_emplace(set, places).first->second;
     if (joined.marks.contains(place)) {
@@ -30,9 +30,9 @@ class Joins {
     const auto found = sets_.find(set);
     return found == sets_.end() ? 0 : found->second.marks.count();
   }
-  /// Those who have joined can take part on accelerators, too.
+  /// Whether those who have joined can take part on accelerators, too.
   bool on_accelerators(int32_t set) const { return sets_.at(set).on_accelerators; }
-  /// Of a set in which somebody joined: the rank that was the last to do so.
+  /// For a set with joined ranks: the rank that joined last.
   int last(int32_t set) const { return sets_.at(set).last; }
   void forget(int32_t set) { sets_.erase(set); }
   bool empty() const { return sets_.empty(); }

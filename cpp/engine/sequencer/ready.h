@@ -11,8 +11,8 @@
 
 namespace sirtaki {
 
-/// What all members have reported and nobody was told to run, in the order in which it was
-/// complete.
+/// The operations that all members have reported and that were not sent out to run, in the order of
+/// their completion.
 class Ready {
  public:
   using Batch = std::vector<std::unique_ptr<Pending>>;
@@ -23,8 +23,8 @@ class Ready {
   bool empty() const { return queue_.empty(); }
   const std::deque<std::unique_ptr<Pending>>& all() const { return queue_; }
 
-  /// Takes the first one that may go, and what can be joined to it up to so many bytes; `may_go`
-  /// tells whether rank 0 can run something of a set that it is a member of.
+  /// Takes the first one that may go, and those that can be joined to it, up to `fusion_bytes`;
+  /// `may_go` tells whether rank 0 can run an operation of a set that it belongs to.
   Batch take(int64_t fusion_bytes, const std::function<bool(int32_t set)>& may_go) {
     Batch batch = take_first(may_go);
     if (batch.empty()) return batch;
@@ -39,7 +39,7 @@ class Ready {
     return batch;
   }
 
-  /// Takes what concerns a set.
+  /// Takes the operations of a set.
   Batch drop_set(int32_t set) {
     Batch dropped;
     take_all(dropped, [&](const Pending& pending) { return pending.set == set; });
@@ -47,7 +47,7 @@ class Ready {
   }
 
  private:
-  /// A change of the sets goes behind all that was ready before it.
+  /// A change of the sets follows all operations that were ready before it.
   Batch take_first(const std::function<bool(int32_t set)>& may_go) {
     Batch first;
     for (auto it = queue_.begin(); it != queue_.end(); ++it) {

@@ -53,7 +53,7 @@ void Reports::mark(Pending& pending, Stretch who) {
       pending.absent -= joins_.contains(pending.set, place) ? 1 : 0;
     }
   }
-  // The first place is that of the lowest rank.
+  // The lowest rank has the first place.
   if (who.begin == 0 && members.rank_at(0) == 0) ++awaited_;
 }
 
@@ -65,7 +65,7 @@ void Reports::merge(Pending& pending, Stretch who, const Request& request) {
   const Roster& members = roster(pending.set);
   const int rank = members.rank_at(who.begin);
   if (pending.error.empty()) {
-    // In the order of ranks, so that the message does not depend on who came first.
+    // In the order of ranks, so that the message does not depend on which report came first.
     pending.error = pending.first_rank < rank
                         ? mismatch(pending.request, pending.first_rank, request, rank)
                         : mismatch(request, rank, pending.request, pending.first_rank);
@@ -78,7 +78,7 @@ void Reports::merge(Pending& pending, Stretch who, const Request& request) {
   }
 }
 
-/// What the id means for each of them.
+/// Merges, for each of them, the request that the id stands for.
 void Reports::merge_known(Pending& pending, Stretch who, const IdCache::Known& known) {
   if (known.requests.empty()) return merge(pending, who, known.response.base);
   const Roster& members = roster(pending.set);
@@ -133,7 +133,7 @@ void Pending::expand_whole() {
   known = nullptr;
 }
 
-// ---- What waits ----
+// ---- Pending operations ----
 
 std::vector<Pending*> Reports::of_set(int32_t set) const {
   std::vector<Pending*> found = all();

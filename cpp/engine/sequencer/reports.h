@@ -16,7 +16,7 @@
 
 namespace sirtaki {
 
-/// A rank tells what it cannot.
+/// Throws for a rank's impossible report.
 [[noreturn]] void refuse_report(int rank, const std::string& why);
 
 /// An operation that some members have reported.
@@ -26,30 +26,30 @@ struct Pending {
   std::string key;
   uint64_t ordinal = 0;
   int32_t set = 0;
-  const IdCache::Known* known = nullptr;  ///< all reports so far were by its id; null: in full
+  const IdCache::Known* known = nullptr;  ///< all reports so far used its id; null: none did
   int first_rank = 0;
   Marks reported;  ///< by place in the set's roster
   int members;
   int absent = 0;                 ///< members that have joined without reporting it
-  Request request;                ///< reported in full
-  std::vector<Request> requests;  ///< the same by member where it has sizes, else none
+  Request request;                ///< the request that was reported in full
+  std::vector<Request> requests;  ///< the same by member if it has sizes, else empty
   std::string error;
   int64_t since_ns = 0;
 
   bool whole() const { return reported.count() == members; }
-  /// Nobody is missing but those who have joined.
+  /// Whether only ranks that have joined are missing.
   bool complete() const { return reported.count() + absent == members; }
   const Request& base() const { return known != nullptr ? known->response.base : request; }
-  /// Turns reports by id of all members, whose order does not matter any more, into requests.
+  /// Converts reports by id of all members, whose order no longer matters, into requests.
   void expand_whole();
 };
 
-/// Why the members cannot run an operation that all of them have reported or joined without;
-/// empty: they can.
+/// Why the members cannot run an operation that all of them have reported or joined without; empty
+/// if they can.
 std::string cannot_run(const Pending& pending, const ProcessSets& sets, const Joins& joins);
 
-/// Lets the ranks' reports of one operation find each other. What a report costs does not grow with
-/// the members of its set.
+/// Matches the ranks' reports of each operation. The cost of a report does not grow with the
+/// members of its set.
 class Reports {
  public:
   Reports(const HostMap& hosts, const ProcessSets& sets, const Joins& joins)
@@ -57,32 +57,32 @@ class Reports {
 
   Roster& roster(int32_t set) { return rosters_.of(set); }
 
-  /// The operation that ranks report, and whether they are the first ones to do so.
+  /// The operation that ranks report, and whether they are the first to do so.
   std::pair<Pending*, bool> pending_for(Stretch who, const Request& request, uint64_t ordinal,
                                         int64_t now_ns);
 
   /// Ranks report the operation in full, or by its id.
   void report(Pending& pending, Stretch who, const Request& request);
   void report(Pending& pending, Stretch who, const IdCache::Known& known);
-  /// A rank has joined: it will report nothing that it has not.
+  /// A rank has joined: it will report no further operation.
   void join(int32_t set, int place);
 
-  /// Members that have reported it, and those that have neither done so nor joined.
+  /// The members that have reported it, and those that have neither reported it nor joined.
   std::vector<int> reporters(const Pending& pending);
   std::vector<int> missing(const Pending& pending);
-  /// Takes it out: it is complete, or has failed.
+  /// Removes an operation that is complete or has failed.
   std::unique_ptr<Pending> take(const Pending& pending);
 
-  /// Turns reports by id into requests.
+  /// Converts reports by id into requests.
   void expand(Pending& pending);
 
   std::vector<Pending*> of_set(int32_t set) const;
   std::vector<Pending*> all() const;
   bool empty() const { return pending_.empty(); }
-  /// Some of them rank 0 has submitted, or has no part in.
+  /// Whether rank 0 has submitted one of them, or has no part in it.
   bool awaits_peers() const { return awaited_ > 0; }
 
-  /// The number of a set will be another one's.
+  /// Another set will get the number of this one.
   void forget_set(int32_t set) { rosters_.forget(set); }
 
  private:

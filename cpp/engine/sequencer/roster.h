@@ -20,24 +20,24 @@ struct Stretch {
 };
 
 /// The members of a process set in the order of hosts, so that the members of a host, or of
-/// consecutive hosts, are one stretch, however the ranks are dealt out.
+/// consecutive hosts, are one stretch, in whatever way the ranks are distributed.
 class Roster {
  public:
   Roster(const HostMap& hosts, const std::vector<int>& members);
 
   int size() const { return static_cast<int>(ranks_.size()); }
   int rank_at(int place) const { return ranks_[static_cast<size_t>(place)]; }
-  /// Empty for a rank that is no member.
+  /// Empty if the rank is not a member.
   Stretch of_rank(int rank) const;
   /// Throws for hosts that do not exist.
   Stretch of_hosts(HostRange hosts) const;
   Stretch all() const { return {0, size()}; }
 
-  /// Counts an unnamed request of each member of the stretch and returns its number; nothing where
-  /// they have made different numbers of them.
+  /// Counts an unnamed request of each member of the stretch and returns its number; nothing if
+  /// their counts differ.
   std::optional<uint64_t> next_ordinal(Stretch who);
-  /// Tells `visit(some, ordinal)` the number of a request, 0 where it has a name: once for all, or
-  /// for each member alone where they have made different numbers of unnamed ones.
+  /// Calls `visit(some, ordinal)` with the number of a request, 0 if it has a name: once for all,
+  /// or for each member alone if their counts of unnamed ones differ.
   template <class Visit>
   void number(Stretch who, const Request& request, Visit visit) {
     if (!request.name.empty()) return visit(who, uint64_t{0});
@@ -47,29 +47,28 @@ class Roster {
       visit(one, *next_ordinal(one));
     }
   }
-  /// Lets all members count alike from the highest number on, or from `least` if that is higher;
-  /// returns it.
+  /// Sets all members' counts to the highest one, or to `least` if that is higher; returns it.
   uint64_t align_ordinals(uint64_t least = 0);
 
  private:
   const HostMap& hosts_;
   std::vector<int> ranks_;
   std::vector<int> begins_;         ///< by host: its first place
-  std::vector<uint64_t> ordinals_;  ///< of unnamed requests, by place; empty: none was made
+  std::vector<uint64_t> ordinals_;  ///< of unnamed requests, by place; empty: there were none
 };
 
-/// The rosters of process sets, made when they are first asked for.
+/// The rosters of process sets, made on first use.
 class Rosters {
  public:
   Rosters(const HostMap& hosts, const ProcessSets& sets) : hosts_(hosts), sets_(sets) {}
 
-  /// Throws for a set that does not exist and was not asked for while it did.
+  /// Throws for a set that does not exist, unless it was used while it did.
   Roster& of(int32_t set) {
     const auto found = rosters_.find(set);
     if (found != rosters_.end()) return found->second;
     return rosters_.emplace(set, Roster(hosts_, sets_.ranks(set))).first->second;
   }
-  /// The number of a set will be another one's.
+  /// Another set will get the number of this one.
   void forget(int32_t set) { rosters_.erase(set); }
 
  private:
@@ -78,7 +77,7 @@ class Rosters {
   std::map<int32_t, Roster> rosters_;
 };
 
-/// Which places of a roster are marked, and how many.
+/// The marked places of a roster, and their number.
 class Marks {
  public:
   explicit Marks(int places) : words_((static_cast<size_t>(places) + 63) / 64) {}
@@ -88,7 +87,7 @@ class Marks {
     return (words_[index / 64] >> (index % 64) & 1) != 0;
   }
   bool contains_any(Stretch who) const;
-  /// None of them is marked yet.
+  /// None of them may be marked yet.
   void add(Stretch who);
   int count() const { return count_; }
 
@@ -97,14 +96,14 @@ class Marks {
   int count_ = 0;
 };
 
-/// Whom a message of the sequencer is for.
+/// The ranks that a message of the sequencer is for.
 struct Recipients {
   int32_t set;
-  const Roster& members;   ///< of the set: all of them
+  const Roster& members;   ///< all members of the set
   std::vector<int> ranks;  ///< only these, unless empty
 };
 
-/// Those who say the same: ranks, and all members of the process set in question on some hosts.
+/// The senders of one message: ranks, and all members of its process set on some hosts.
 struct Reporters {
   std::vector<int32_t> ranks;
   std::vector<HostRange> hosts;

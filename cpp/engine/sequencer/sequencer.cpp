@@ -12,13 +12,13 @@ namespace {
 
 constexpr auto kLargestChunk = static_cast<int64_t>(StreamSlots::most(Region::kWorldStreamBytes));
 
-/// What all members are told of an operation that they agree on.
+/// The message to all members about an operation that they agree on.
 Response respond(const Pending& pending) {
   Response response;
   const Request& base = response.base = pending.request;
   response.joined = !pending.whole();
   if (!has_sizes(base)) return response;
-  if (base.kind == Kind::kAlltoall) {
+  if (traits_of(base.kind).layout == Layout::kExchanged) {
     for (const Request& r : pending.requests) {
       response.sizes.insert(response.sizes.end(), r.splits.begin(), r.splits.end());
     }
@@ -43,7 +43,7 @@ Sequencer::Sequencer(const HostMap& hosts, const EngineOptions& options, Send se
   if (options.autotune.enabled) {
     autotuner_ = std::make_unique<Autotuner>(options);
   } else if (options.adapts_chunk && !options.autotune.chunk_fixed && hosts.hosts() == 1) {
-    // Waits between hosts end in sleep whoever computes.
+    // Waits between hosts end in sleep anyway.
     chunk_policy_.emplace(options.chunk_bytes, kLargestChunk);
   }
 }
@@ -66,6 +66,8 @@ void Sequencer::receive(const Reporters& from, std::string_view message, int64_t
       return receive_flushed(rank);
     case Up::kShutdown:
       return receive_shutdown(rank, now_ns);
+    case Up::kLast:
+      return receive_last(rank);
     case Up::kMeet:
       return receive_meet(rank, in.get<int32_t>());
     default:
@@ -73,13 +75,13 @@ void Sequencer::receive(const Reporters& from, std::string_view message, int64_t
   }
 }
 
-/// Two ranks of different hosts are to connect to each other.
+/// Makes two ranks of different hosts connect to each other.
 void Sequencer::receive_meet(int rank, int32_t peer) {
   if (sets_.index(0, peer) < 0) refuse_report(rank, "wants to connect to a rank that is not");
   tell({peer}, message_of(Down::kMeet, rank));
 }
 
-// ---- Collecting what the ranks submit ----
+// ---- Collecting the ranks' submissions ----
 
 void Sequencer::receive_report(const Reporters& from, Up kind, Reader& in, int64_t now_ns) {
   const auto report_all = [&](const Request& base, const auto& reported) {
@@ -104,7 +106,7 @@ void Sequencer::receive_report(const Reporters& from, Up kind, Reader& in, int64
   report_all(request, request);
 }
 
-/// `reported`: the request in full, or what is known by its id.
+/// `reported`: the request in full, or what its id stands for.
 template <class Report>
 void Sequencer::report(Stretch who, const Request& base, const Report& reported, int64_t now_ns) {
   Roster& members = reports_.roster(base.set);
@@ -117,7 +119,7 @@ void Sequencer::report(Stretch who, const Request& base, const Report& reported,
       }
     }
     reports_.report(*pending, some, reported);
-    complete_if_all(*pending);
+    if (!fail_if_abandoned(*pending)) complete_if_all(*pending);
   });
 }
 
@@ -129,7 +131,7 @@ Stretch Sequencer::member(int32_t set, int rank) {
   return who;
 }
 
-/// The set was removed while the request was on its way.
+/// Refuses a request whose set was removed while it was in transit.
 void Sequencer::refuse(const Reporters& from, const Request& request) {
   Roster& members = reports_.roster(request.set);
   std::vector<Stretch> whom;
@@ -181,7 +183,7 @@ void Sequencer::receive_join(int rank, const Request& request) {
   if (joins_.count(set) == members) finish_join(set);
 }
 
-/// Everybody joined: tell so, behind everything that is ready.
+/// All members joined: reports that after everything that is ready.
 void Sequencer::finish_join(int32_t set) {
   Roster& members = reports_.roster(set);
   auto done = std::make_unique<Pending>(members.size());
@@ -191,7 +193,7 @@ void Sequencer::finish_join(int32_t set) {
   done->request.root = joins_.last(set);
   done->set = set;
   done->reported.add(members.all());
-  // Ranks that joined early missed unnamed operations; from here on all count alike again.
+  // Ranks that joined early missed unnamed operations; from here on all counts agree again.
   done->ordinal = members.align_ordinals();
   joins_.forget(set);
   ready_.add(std::move(done));
@@ -215,7 +217,7 @@ bool Sequencer::dispatch(int64_t now_ns, const std::function<bool(int32_t set)>&
   std::string message = message_of(Down::kBatch, static_cast<uint32_t>(batch.size()));
   for (const auto& pending : batch) append_item(message, *pending);
   send_to_set(to, message);
-  if (cache_.full()) flush();  // behind the batch, whose ids are forgotten too
+  if (cache_.full()) flush();  // after the batch, whose ids are forgotten, too
   return true;
 }
 
@@ -239,7 +241,7 @@ void Sequencer::apply_to_sets(Pending& pending) {
     base.root = sets_.next_id();
     sets_.change(base);
     if (sets_.index(base.root, 0) < 0) ++sets_without_zero_;
-    // Of an earlier set with this number, and perhaps other members.
+    // They belong to an earlier set with this number, perhaps with other members.
     cache_.forget_set(base.root);
     reports_.forget_set(base.root);
   } else if (base.kind == Kind::kRemoveSet) {
@@ -247,11 +249,11 @@ void Sequencer::apply_to_sets(Pending& pending) {
   }
 }
 
-/// What some members have submitted in the set cannot be completed any more.
+/// Fails what some members have submitted in the set, which nobody can complete any more.
 void Sequencer::remove_set(const Request& change) {
   const int32_t set = change.root;
   const std::string why = "its process set was removed";
-  reports_.roster(set);  // for requests that are on their way
+  reports_.roster(set);  // for requests that are in transit
   const bool without_zero = sets_.index(set, 0) < 0;
   for (const Pending* pending : reports_.of_set(set)) {
     fail(*reports_.take(*pending), ErrorCode::kInternal, why);
@@ -274,7 +276,7 @@ void Sequencer::send_error(std::vector<int> ranks, const std::string& key, Error
   tell(std::move(ranks), message_of(Down::kError, key, static_cast<uint8_t>(code), text));
 }
 
-/// Lets the autotuner see a batch before it goes out, and tells all ranks what it changed.
+/// Shows the autotuner a batch before it is sent, and sends all ranks the changes.
 void Sequencer::tune(const Ready::Batch& batch, int64_t now_ns) {
   std::set<std::string> names;
   int64_t bytes = 0;
@@ -323,6 +325,24 @@ void Sequencer::receive_shutdown(int rank, int64_t now_ns) {
   }
   send_to_set(0, message_of(Down::kShutdown, rank));
   ended_ = true;
+}
+
+void Sequencer::receive_last(int rank) {
+  last_.insert(rank);
+  for (Pending* pending : reports_.all()) fail_if_abandoned(*pending);
+}
+
+/// Fails it if a member that has not submitted it submits nothing more: the wait would be in vain.
+bool Sequencer::fail_if_abandoned(Pending& pending) {
+  for (const int rank : last_) {
+    const Stretch who = reports_.roster(pending.set).of_rank(rank);
+    if (who.size() == 0 || pending.reported.contains_any(who)) continue;
+    fail(*reports_.take(pending), ErrorCode::kPeerLost,
+         "rank " + std::to_string(rank) + options_.host_text(rank) +
+             " left the group without submitting it; end the group on all ranks together");
+    return true;
+  }
+  return false;
 }
 
 }  // namespace sirtaki

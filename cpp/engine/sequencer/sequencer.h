@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,10 +26,10 @@ namespace sirtaki {
 
 class Timeline;
 
-/// What a rank is doing; nothing: it is being found out.
+/// The state of a rank; nothing: the question is under way.
 using StateOf = std::function<std::optional<RankState>(int rank)>;
 
-/// Decides in what order all ranks run what all members have submitted. Lives on rank 0.
+/// Decides the order in which all ranks run what all members have submitted. Lives on rank 0.
 ///
 /// It is a plain state machine: messages in, messages out, no threads and no clock of its own.
 class Sequencer {
@@ -36,42 +37,42 @@ class Sequencer {
   /// Delivers a message to its recipients.
   using Send = std::function<void(const Recipients& to, std::string_view message)>;
 
-  /// `hosts` must live longer.
+  /// `hosts` must outlive it.
   Sequencer(const HostMap& hosts, const EngineOptions& options, Send send);
 
-  /// Tells all ranks the settings on which they must agree; before anything else.
+  /// Sends all ranks the settings on which they must agree; the first call.
   void announce_settings();
 
   /// Takes a message (Up …) of a rank.
   void receive(int rank, std::string_view message, int64_t now_ns);
-  /// Takes the same message of several ranks; those of hosts are the members of its process set.
+  /// Takes the same message of several ranks; for hosts, of all members of its process set there.
   void receive(const Reporters& from, std::string_view message, int64_t now_ns);
 
-  /// Sends the next batch of operations that are ready, if there is one; `may_go` tells whether
-  /// rank 0 can run something of a set that it is a member of.
+  /// Sends the next batch of ready operations, if there is one; `may_go` tells whether rank 0 can
+  /// run an operation of a set that it belongs to.
   bool dispatch(
       int64_t now_ns,
       const std::function<bool(int32_t set)>& may_go = [](int32_t) { return true; });
 
-  /// Rank 0 has run a batch of so many bytes, in which a member slept `sleeps` times for another.
+  /// Rank 0 has run a batch of `bytes`, in which a member slept `sleeps` times for another.
   void batch_done(int64_t bytes, int64_t sleeps);
 
   bool has_ready() const { return !ready_.empty(); }
-  /// A request of another rank may complete something now: rank 0 itself has submitted its part, or
-  /// has none in it.
+  /// Whether another rank's request may now complete or fail an operation: rank 0 itself has
+  /// submitted its part, or has none in it.
   bool expects_peers() const {
-    return reports_.awaits_peers() || sets_without_zero_ > 0 || !joins_.empty();
+    return reports_.awaits_peers() || sets_without_zero_ > 0 || !joins_.empty() || !last_.empty();
   }
   bool has_pending() const { return !reports_.empty(); }
 
   /// Fails operations that some members have not submitted for too long, once it is known what
-  /// these are doing.
+  /// these members are doing.
   void check_stalls(int64_t now_ns, const StateOf& state_of = [](int) { return RankState{}; });
 
-  /// Tells ranks something.
+  /// Sends ranks a message.
   void tell(std::vector<int> ranks, std::string_view message);
 
-  /// Writes from now on, beginning with what is being negotiated; null: no longer.
+  /// Writes to it from now on, first what is being negotiated; null: stops.
   void set_timeline(Timeline* timeline);
 
  private:
@@ -82,6 +83,8 @@ class Sequencer {
   Stretch member(int32_t set, int rank);
   void receive_join(int rank, const Request& request);
   void receive_shutdown(int rank, int64_t now_ns);
+  void receive_last(int rank);
+  bool fail_if_abandoned(Pending& pending);
   void receive_meet(int rank, int32_t peer);
   void receive_flushed(int rank);
 
@@ -105,12 +108,13 @@ class Sequencer {
   Send send_;
   Timeline* timeline_ = nullptr;
   std::unique_ptr<Autotuner> autotuner_;
-  std::optional<ChunkPolicy> chunk_policy_;  ///< where the chunk is neither set nor tuned
+  std::optional<ChunkPolicy> chunk_policy_;  ///< if the chunk is neither set nor tuned
   ProcessSets sets_;
   IdCache cache_;
   Joins joins_;
   Reports reports_;
   int sets_without_zero_ = 0;
+  std::set<int> last_;  ///< ranks that submit nothing more
   Ready ready_;
   bool ended_ = false;  ///< a rank has left
 };

@@ -17,7 +17,7 @@ Sequencing::Sequencing(RankContext& context, const Backend& backend, Control& co
 
 void Sequencing::receive_own(std::string_view message) {
   receive({{0}, {}}, message, now_ns());
-  // From here on a peer's request may be the last one missing, so a dozing engine must hear it.
+  // A peer's request may be the last one missing now, so a sleeping engine must wake for it.
   if (sequencer_.expects_peers()) context_.doorbell.hear_requests();
 }
 
@@ -33,11 +33,11 @@ void Sequencing::advance() {
 void Sequencing::receive(const Reporters& from, std::string_view message, int64_t now_ns) {
   const bool asks = Reader(message).get<Up>() == Up::kAsk;
   if (!asks) return sequencer_.receive(from, message, now_ns);
-  if (askers_.empty()) asked_.clear();  // who asks now wants to know what they are doing now
+  if (askers_.empty()) asked_.clear();  // new askers want new answers
   askers_.insert(askers_.end(), from.ranks.begin(), from.ranks.end());
 }
 
-/// Once it is known what all ranks are doing, or who does not answer has had its time.
+/// Answers once the state of all ranks is known, or those who do not answer have had their time.
 void Sequencing::tell_askers(int64_t now_ns) {
   if (askers_.empty()) return;
   std::string message = message_of(Down::kTell);
@@ -59,7 +59,7 @@ void Sequencing::collect(int64_t now_ns) {
 }
 
 /// Batches without rank 0 go out at once; one with it waits for the one before in its track,
-/// because what becomes ready meanwhile can go with it.
+/// because operations that become ready meanwhile can join it.
 void Sequencing::dispatch(int64_t now_ns) {
   const auto may_go = [this](int32_t set) {
     return std::find(busy_.begin(), busy_.end(), backend_.track_of(set)) == busy_.end();
@@ -87,9 +87,14 @@ void Sequencing::check_stalls(int64_t now_ns) {
 
 std::string Sequencing::all_blocked(int64_t now_ns) {
   std::string all;
+  const double limit = context_.options.deadlock_seconds;
+  // Usually the ranks of this host already show that not all are; reading on takes longer.
+  for (const int rank : context_.hosts.ranks_on(0)) {
+    const int64_t ns = blocked_for(*context_.region, context_.hosts.place_of(rank), now_ns);
+    if (static_cast<double>(ns) * 1e-9 < limit) return "";
+  }
   for (int rank = 0; rank < context_.size; ++rank) {
     const std::optional<RankState> state = state_of_rank(rank, now_ns);
-    const double limit = context_.options.deadlock_seconds;
     if (!state || !state->all_blocked || state->blocked_seconds < limit) {
       ask_leaders();
       return "";
@@ -99,8 +104,8 @@ std::string Sequencing::all_blocked(int64_t now_ns) {
   return all;
 }
 
-/// Ranks of this host are looked at, the leaders of others asked. Nothing: it is being asked, for
-/// at most a second; come again. Then, if there was no answer, one that is not known.
+/// Reads the state of ranks of this host, and asks the leaders of others. Nothing: the answer is
+/// awaited, for at most a second; call again. Without an answer, the state is then unknown.
 std::optional<RankState> Sequencing::state_of_rank(int rank, int64_t now_ns) {
   constexpr int64_t kPatienceNs = 1'000'000'000;
   constexpr int64_t kFreshNs = 5'000'000'000;
@@ -119,7 +124,7 @@ std::optional<RankState> Sequencing::state_of_rank(int rank, int64_t now_ns) {
   return asked.answer;
 }
 
-/// About those of whom `state_of_rank` could not tell.
+/// Asks about the ranks whose state `state_of_rank` could not return.
 void Sequencing::ask_leaders() {
   if (!questions_.empty()) relay_->ask(std::exchange(questions_, {}));
 }

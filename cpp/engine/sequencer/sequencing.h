@@ -16,18 +16,18 @@
 
 namespace sirtaki {
 
-/// The sequencer on rank 0 among the ranks that it hears: takes what they report, lets go what the
-/// tracks here have room for, and finds out what ranks are doing. Guarded by the agreement's lock.
+/// Connects the sequencer on rank 0 to the ranks: takes their reports, sends the batches that the
+/// tracks here have room for, and collects what ranks are doing. Guarded by the agreement's lock.
 class Sequencing {
  public:
-  /// `relay` is null where there are no other hosts.
+  /// `relay` is null if there are no other hosts.
   Sequencing(RankContext& context, const Backend& backend, Control& control, Relay* relay);
 
-  /// Tells all ranks the settings on which they must agree.
+  /// Sends all ranks the settings on which they must agree.
   void begin() { sequencer_.announce_settings(); }
-  /// Takes a message (Up …) of rank 0 itself, which does not go by shared memory.
+  /// Takes a message (Up …) of rank 0 itself, which does not go through shared memory.
   void receive_own(std::string_view message);
-  /// Takes what the others have reported, and sends what can be run.
+  /// Takes the others' reports, and sends what can be run.
   void advance();
 
   /// A batch that has begun here keeps its track until it is done.
@@ -39,9 +39,9 @@ class Sequencing {
   bool expects_peers() const { return sequencer_.expects_peers(); }
   void set_timeline(Timeline* timeline) { sequencer_.set_timeline(timeline); }
 
-  /// Operations that some members have not submitted for too long fail.
+  /// Fails operations that some members have not submitted for too long.
   void check_stalls(int64_t now_ns);
-  /// What every rank is blocked in, if all have been for so long; else empty.
+  /// What each rank is blocked in, if all have been for too long; else empty.
   std::string all_blocked(int64_t now_ns);
 
  private:
@@ -52,11 +52,11 @@ class Sequencing {
   std::optional<RankState> state_of_rank(int rank, int64_t now_ns);
   void ask_leaders();
 
-  /// A rank of another host whose leader was asked what it is doing.
+  /// A rank of another host whose leader was asked about its state.
   struct Asked {
     int64_t at_ns = 0;
     RankState answer{};
-    bool told = false;  ///< who asked has the answer
+    bool told = false;  ///< the asker has the answer
   };
 
   RankContext& context_;
@@ -65,8 +65,8 @@ class Sequencing {
   Relay* relay_;
   Sequencer sequencer_;
   std::map<int, Asked> asked_;
-  std::vector<int> questions_;  ///< ranks whose leaders are to be asked
-  std::vector<int> askers_;     ///< ranks that want to know what all are doing
+  std::vector<int> questions_;  ///< ranks whose leaders must be asked
+  std::vector<int> askers_;     ///< ranks that want to know what all ranks are doing
   std::vector<int> busy_;       ///< the tracks whose last batch is not done here
 };
 

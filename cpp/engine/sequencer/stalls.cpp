@@ -1,6 +1,6 @@
 #include "engine/sequencer/sequencer.h"
 
-// Operations that some members have not submitted for too long.
+// Fails operations that some members have not submitted for too long.
 namespace sirtaki {
 
 void Sequencer::check_stalls(int64_t now_ns, const StateOf& state_of) {
@@ -15,8 +15,8 @@ void Sequencer::check_stalls(int64_t now_ns, const StateOf& state_of) {
   }
 }
 
-/// Who has not submitted it, and what the first of them are doing; nothing as long as that is being
-/// found out.
+/// The ranks that have not submitted it, and what the first of them are doing; nothing while the
+/// latter is being collected.
 std::optional<std::string> Sequencer::missing_text(const Pending& pending,
                                                    const StateOf& state_of) {
   constexpr int kMostStates = 8;

@@ -32,16 +32,13 @@ std::string impossible_change(const Request& request, const ProcessSets& sets) {
   return "";
 }
 
-/// What is wrong with an operation all members agree on; empty if nothing.
+/// Why an operation that all members agree on is impossible; empty if it is not.
 std::string impossible(const Pending& pending, const ProcessSets& sets) {
   const Request& request = pending.base();
   if (changes_sets(request.kind)) return impossible_change(request, sets);
   const auto members = static_cast<size_t>(pending.members);
-  if (traits_of(request.kind).rooted && sets.index(request.set, request.root) < 0) {
-    return "root rank " + std::to_string(request.root) + " is not one of the " +
-           std::to_string(members) + " ranks of the process set";
-  }
-  std::string why = unsupported(request, members);
+  std::string why = wrong_root(request, sets);
+  if (why.empty()) why = unsupported(request, members);
   for (const Request& asked : pending.requests) {
     if (why.empty()) why = unsupported(asked, members);
   }

@@ -14,6 +14,7 @@
 #include "ffi/table.h"
 #include "python/bindings.h"
 #include "python/callback_backend.h"
+#include "python/engine/claims.h"
 #include "python/engine/held_engine.h"
 #include "python/kept.h"
 
@@ -36,16 +37,33 @@ std::unique_ptr<HeldEngine> make_engine(const std::shared_ptr<Links>& links,
                                links->network(), options, make_backend)));
 }
 
+/// Operations that share memory run one after another, in the order of their submission.
+void await_others(const Uses& uses) {
+  for (;;) {
+    const Claims::Claim earlier = Claims::of_process().before(uses);
+    const auto handle = earlier.handle.lock();
+    const auto engine = earlier.engine.lock();
+    if (handle == nullptr || engine == nullptr) return;
+    wait_interruptibly(*engine, *handle);
+  }
+}
+
 std::shared_ptr<Handle> submit(HeldEngine& engine, PythonRequest& asked, nb::object keep) {
   std::shared_ptr<Handle> handle = asked.submission.handle;
   if (handle == nullptr) throw nb::value_error("the request has been submitted already");
+  Uses uses = uses_of(asked.submission, *engine.shared());
+  await_others(uses);
   if (!asked.waits) {
     sirtaki::keep(*handle, std::move(keep));
-    nb::gil_scoped_release release;
-    return engine->submit(std::move(asked.submission));
+    {
+      const WithoutGil release;
+      engine->submit(std::move(asked.submission));
+    }
+    Claims::of_process().add({std::move(uses), handle, engine.shared()});
+    return handle;
   }
   {
-    nb::gil_scoped_release release;
+    const WithoutGil release;
     const Exposed blocked = engine->exposed();
     engine->submit_and_wait(std::move(asked.submission), now_ns() + kSignalCheckNs);
   }
@@ -54,15 +72,15 @@ std::shared_ptr<Handle> submit(HeldEngine& engine, PythonRequest& asked, nb::obj
 }
 
 bool wait(HeldEngine& engine, Handle& handle, std::optional<double> timeout, bool for_ever) {
-  const int64_t limit = timeout ? now_ns() + static_cast<int64_t>(*timeout * 1e9) : kForever;
-  return wait_interruptibly(engine, handle, limit, for_ever);
+  const int64_t limit = timeout ? now_ns() + ns_of(*timeout) : kForever;
+  return wait_interruptibly(*engine.shared(), handle, limit, for_ever);
 }
 
-/// A method of the engine's, called without the GIL.
+/// A method of the engine, called without the GIL.
 template <class Result, class... Given>
 auto without_gil(Result (Engine::*method)(Given...)) {
   return [method](HeldEngine& engine, Given... given) -> Result {
-    const nb::gil_scoped_release release;
+    const WithoutGil release;
     return (engine.shared().get()->*method)(given...);
   };
 }
@@ -79,6 +97,7 @@ void bind_engine(nb::module_& m) {
            "`keep` is what the memory of the operation belongs to: it lives until that is done.")
       .def("wait", &wait, "handle"_a, "timeout"_a = nb::none(), "for_ever"_a = true,
            "`for_ever` says that the timeout, if any, is one that nobody counts on.")
+      .def("finish", without_gil(&Engine::finish))
       .def("shutdown", without_gil(&Engine::shutdown))
       .def("abort", without_gil(&Engine::abort), "why"_a)
       .def("start_timeline", without_gil(&Engine::start_timeline), "path"_a, "mark_cycles"_a)

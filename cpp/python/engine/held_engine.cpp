@@ -10,13 +10,13 @@ namespace nb = nanobind;
 
 namespace sirtaki {
 
-bool wait_interruptibly(HeldEngine& engine, Handle& handle, int64_t limit_ns, bool for_ever) {
-  if (handle.done()) engine->note_wait();
-  Callers::Wait waiting(*engine.shared(), handle);
+bool wait_interruptibly(Engine& engine, Handle& handle, int64_t limit_ns, bool for_ever) {
+  if (handle.done()) engine.note_wait();
+  Callers::Wait waiting(engine, handle);
   while (!handle.done()) {
     {
-      nb::gil_scoped_release release;
-      if (engine->wait(handle, std::min(limit_ns, now_ns() + kSignalCheckNs))) break;
+      const WithoutGil release;
+      if (engine.wait(handle, std::min(limit_ns, now_ns() + kSignalCheckNs))) break;
       if (for_ever) waiting.goes_on(now_ns());
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -34,7 +34,7 @@ void check(const Handle& handle) {
 
 void wait_and_check(HeldEngine& engine, Handle& handle, nb::object& keep) {
   try {
-    wait_interruptibly(engine, handle);
+    wait_interruptibly(*engine.shared(), handle);
   } catch (...) {
     sirtaki::keep(handle, std::move(keep));
     throw;

@@ -6,19 +6,20 @@
 
 #include "engine/engine.h"
 #include "python/completions.h"
+#include "python/gil.h"
 
 namespace sirtaki {
 
-/// A blocked call looks for signals this often, so that Ctrl-C works.
+/// A blocked call checks for signals this often, so that Ctrl-C works.
 inline constexpr int64_t kSignalCheckNs = 200'000'000;
 
-/// Python's share in an engine; what other libraries have under way in it may outlive it. Whoever
+/// Python's reference to an engine, which operations of other libraries may outlive. A thread that
 /// drops it without shutdown() holds the GIL, which the engine's thread may need to end.
 class HeldEngine {
  public:
   explicit HeldEngine(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
   ~HeldEngine() {
-    const nanobind::gil_scoped_release release;
+    const WithoutGil release;
     engine_->shutdown();
     engine_.reset();
   }
@@ -32,21 +33,21 @@ class HeldEngine {
   std::shared_ptr<Engine> engine_;
 };
 
-/// False if the handle is not done at `limit_ns` on the monotonic clock. Throws what handlers of
-/// signals raise, and where it may be `for_ever`, what ends the job when all its ranks are blocked.
-bool wait_interruptibly(HeldEngine& engine, Handle& handle, int64_t limit_ns = kForever,
+/// False if the handle is not done at `limit_ns` on the monotonic clock. Throws what signal
+/// handlers raise and, if it may last `for_ever`, the error of a job whose ranks are all blocked.
+bool wait_interruptibly(Engine& engine, Handle& handle, int64_t limit_ns = kForever,
                         bool for_ever = true);
 
-/// Throws what the operation has failed with.
+/// Throws the error of a failed operation.
 void check(const Handle& handle);
 
-/// For a caller who holds `keep` while it waits: the operation keeps it when that is interrupted.
+/// For a caller that holds `keep` while it waits: after an interrupt the operation keeps it alive.
 void wait_and_check(HeldEngine& engine, Handle& handle, nanobind::object& keep);
 
-/// One whose number is added to `completions`, if there are any, when it is done.
+/// A new handle; once done, it adds its number to `completions`, if there are any.
 std::shared_ptr<Handle> handle_for(std::shared_ptr<Completions> completions, int64_t number);
 
-/// What a Python caller wants done; used up by the engine that it is given to.
+/// A Python caller's request; the engine that receives it consumes it.
 struct PythonRequest {
   Submission submission;
   bool waits;

@@ -22,7 +22,7 @@ namespace sirtaki {
 namespace {
 
 using FdPairs = std::vector<std::pair<int, int>>;
-/// Rank, descriptor, key of what is sent, key of what is received.
+/// Rank, descriptor, sending key, receiving key.
 using SealedFds = std::vector<std::tuple<int, int, nb::bytes, nb::bytes>>;
 
 std::vector<Link> links_of(const FdPairs& pairs) {
@@ -46,58 +46,57 @@ std::vector<Link> links_of(const SealedFds& sealed) {
   return links;
 }
 
-/// Calls Python from whichever thread needs a connection, or has lost one.
+/// Calls Python from any thread that needs a connection, or has lost one.
 Connect connect_by(std::shared_ptr<nb::object> open, std::shared_ptr<nb::object> why_broken) {
   Connect connect;
   connect.open = [open = std::move(open)](int rank, int number, const Connect::Ended& ended) {
-    const nb::gil_scoped_acquire acquire;
-    try {
-      const auto [fd, sending, receiving] = nb::cast<std::tuple<int, nb::bytes, nb::bytes>>(
-          (*open)(rank, number, nb::cpp_function(ended)));
-      return DataSocket(Fd(fd), {key_of(sending), key_of(receiving)});
-    } catch (const nb::python_error& error) {
-      // Without the traceback: it becomes part of a message on all hosts.
-      throw Error(ErrorCode::kPeerLost, nb::str(error.value()).c_str());
-    }
+    return with_gil([&] {
+      try {
+        const auto [fd, sending, receiving] = nb::cast<std::tuple<int, nb::bytes, nb::bytes>>(
+            (*open)(rank, number, nb::cpp_function(ended)));
+        return DataSocket(Fd(fd), {key_of(sending), key_of(receiving)});
+      } catch (const nb::python_error& error) {
+        // Without the traceback: the text becomes part of an error message on all hosts.
+        throw Error(ErrorCode::kPeerLost, nb::str(error.value()).c_str());
+      }
+    });
   };
   connect.why_broken = [why_broken = std::move(why_broken)](int rank) {
-    const nb::gil_scoped_acquire acquire;
-    return nb::cast<std::string>((*why_broken)(rank));
+    return with_gil([&] { return nb::cast<std::string>((*why_broken)(rank)); });
   };
   return connect;
 }
 
 /// The last owner may be a thread that does not hold the GIL.
 std::shared_ptr<nb::object> shared_object(nb::object object) {
-  return {new nb::object(std::move(object)), [](nb::object* owned) {
-            const nb::gil_scoped_acquire acquire;
-            delete owned;
-          }};
+  return {new nb::object(std::move(object)),
+          [](nb::object* owned) { with_gil([owned] { delete owned; }); }};
 }
 
-/// Descriptor and bytes of the shared heap of each rank of this host.
+/// Descriptor and size of the shared heap of each rank of this host.
 using Heaps = std::vector<std::pair<int, uint64_t>>;
 
 std::unique_ptr<PeerHeaps> peer_heaps(int place, const Heaps& heaps) {
   if (heaps.empty()) return nullptr;
   std::vector<HeapMemory> memory;
   for (const auto& [fd, bytes] : heaps) memory.push_back({Fd(fd), bytes});
-  return std::make_unique<PeerHeaps>(own_heap(), place, std::move(memory));
+  return std::make_unique<PeerHeaps>(&own_heap(), place, std::move(memory));
 }
 
 std::shared_ptr<Links> make_links(int rank, std::vector<int> host_of, int memfd,
-                                  const std::vector<int>& bells, const FdPairs& local_links,
-                                  const SealedFds& host_links, nb::object connect,
-                                  nb::object why_broken, const Heaps& heaps) {
+                                  const std::vector<int>& event_descriptors,
+                                  const FdPairs& local_links, const SealedFds& host_links,
+                                  nb::object connect, nb::object why_broken, const Heaps& heaps) {
   HostMap hosts(std::move(host_of));
   const int local = static_cast<int>(hosts.ranks_on(hosts.host_of(rank)).size());
   std::unique_ptr<PeerHeaps> shared = peer_heaps(hosts.place_of(rank), heaps);
   std::vector<Link> here = links_of(local_links);
   std::vector<Link> between = links_of(host_links);
-  std::vector<Fd> polled(bells.begin(), bells.end());
+  std::vector<Fd> polled(event_descriptors.begin(), event_descriptors.end());
   const size_t needed = memfd >= 0 && hosts.hosts() > 1 ? static_cast<size_t>(local) : 0;
-  if (polled.size() != needed) throw nb::value_error("each rank of a host needs a bell");
-  auto region = memfd >= 0 ? Region::map(Fd(memfd), local, Bells(std::move(polled)))
+  if (polled.size() != needed)
+    throw nb::value_error("each rank of a host needs an event descriptor");
+  auto region = memfd >= 0 ? Region::map(Fd(memfd), local, EventDescriptors(std::move(polled)))
                            : Region::anonymous(local);
   Connect opener;
   if (!connect.is_none()) {
@@ -108,13 +107,13 @@ std::shared_ptr<Links> make_links(int rank, std::vector<int> host_of, int memfd,
                                  std::move(shared));
 }
 
-/// The new generation; 0 where some rank has not kept its links; else those who are late.
+/// The new generation; 0 if some rank has not kept its links; else the ranks that are late.
 std::pair<uint32_t, std::vector<int32_t>> renew(Links& links, double timeout) {
   Renewal renewal(links, timeout);
   Renewal::State state;
   do {
     {
-      nb::gil_scoped_release release;
+      const WithoutGil release;
       state = renewal.advance(now_ns() + kSignalCheckNs);
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -126,12 +125,13 @@ std::pair<uint32_t, std::vector<int32_t>> renew(Links& links, double timeout) {
 
 void bind_links(nb::module_& m) {
   nb::class_<Links>(m, "Links")
-      .def(nb::new_(&make_links), "rank"_a, "host_of"_a, "memfd"_a, "bells"_a, "local_links"_a,
-           "host_links"_a, "connect"_a.none(), "why_broken"_a.none(), "heaps"_a = Heaps(),
+      .def(nb::new_(&make_links), "rank"_a, "host_of"_a, "memfd"_a, "event_descriptors"_a,
+           "local_links"_a, "host_links"_a, "connect"_a.none(), "why_broken"_a.none(),
+           "heaps"_a = Heaps(),
            "Takes ownership of the descriptors; memfd -1 is a host of one rank.")
       .def("renew", &renew, "timeout"_a,
            "Agrees with the other ranks to go on, when their engines have ended in good order.")
-      .def("close", &Links::close, nb::call_guard<nb::gil_scoped_release>());
+      .def("close", &Links::close, nb::call_guard<WithoutGil>());
 }
 
 }  // namespace sirtaki

@@ -26,18 +26,18 @@ std::shared_ptr<Handle> start(HeldEngine& engine, uintptr_t address, size_t byte
   std::shared_ptr<Handle> handle = handle_for(std::move(completions), number);
   sirtaki::keep(*handle, std::move(keep));
   transfer.owner = handle;
-  nb::gil_scoped_release release;
+  const WithoutGil release;
   engine->start(std::move(transfer));
   return handle;
 }
 
-/// A caller that is interrupted gives its message up, for nobody else has the handle.
+/// An interrupted caller gives up its message, because nobody else has the handle.
 template <bool kSends>
 std::shared_ptr<Handle> start_and_wait(HeldEngine& engine, uintptr_t address, size_t bytes,
                                        int rank, int64_t tag, int set, nb::object keep) {
   std::shared_ptr<Handle> handle;
   {
-    nb::gil_scoped_release release;
+    const WithoutGil release;
     handle = engine->start_and_wait(transfer_of<kSends>(address, bytes, rank, tag, set),
                                     now_ns() + kSignalCheckNs);
   }
@@ -55,7 +55,7 @@ void send_and_wait(HeldEngine& engine, uintptr_t address, size_t bytes, int rank
   start_and_wait<true>(engine, address, bytes, rank, tag, set, std::move(keep));
 }
 
-/// The rank whose message it is, and its bytes.
+/// The source of the message, and its size.
 std::pair<int, size_t> receive_and_wait(HeldEngine& engine, uintptr_t address, size_t bytes,
                                         int rank, int64_t tag, int set, nb::object keep) {
   const auto handle =
@@ -82,7 +82,7 @@ void bind_messages(nb::class_<HeldEngine>& engine) {
           [](HeldEngine& engine, const std::shared_ptr<Handle>& handle) {
             engine->withdraw(handle);
           },
-          "handle"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "handle"_a, nb::call_guard<WithoutGil>(),
           "Takes back a receive that no message has come for; does nothing to any other.");
 }
 

@@ -27,10 +27,10 @@ std::vector<Pointer> pointers(const std::vector<uintptr_t>& addresses) {
   return result;
 }
 
-/// Address and bytes.
+/// Address and size.
 using Memory = std::pair<uintptr_t, size_t>;
 
-/// The caller's memory for results whose size the ranks agree on, where he knows it as well.
+/// The caller's memory for results whose size the ranks agree on, if the caller also knows it.
 Allocate memory_of(std::vector<Memory> results) {
   return [results = std::move(results)](size_t tensor, const Shape&, size_t bytes) {
     const auto [address, expected] = results.at(tensor);
@@ -58,6 +58,9 @@ void make_request(PythonRequest* made, int kind, std::string name, int dtype, in
   new (made) PythonRequest{
       {std::move(request), pointers<const void*>(inputs), pointers<void*>(outputs)}, waits};
   Submission& submission = made->submission;
+  for (const auto& [address, bytes] : results) {
+    submission.results.push_back({reinterpret_cast<std::byte*>(address), bytes});
+  }
   if (!results.empty()) submission.allocate = memory_of(std::move(results));
   submission.handle = handle_for(std::move(completions), number);
 }
@@ -67,7 +70,7 @@ void launch_as(PythonRequest& asked, int64_t number) {
   asked.submission.number = number;
 }
 
-/// Name and process set; None without a name.
+/// Name and process set; None if there is no name.
 nb::object key_of_request(const PythonRequest& asked) {
   const Request& request = asked.submission.request;
   if (request.name.empty()) return nb::none();
@@ -100,7 +103,7 @@ bool done(const Handle& handle) {
 void bind_requests(nb::module_& m) {
   nb::class_<Completions>(m, "Completions")
       .def(nb::new_([] { return std::make_shared<Completions>(); }))
-      .def("take", &Completions::take, nb::call_guard<nb::gil_scoped_release>())
+      .def("take", &Completions::take, nb::call_guard<WithoutGil>())
       .def("close", &Completions::close);
 
   nb::class_<Handle>(m, "Handle")

@@ -11,22 +11,21 @@
 namespace nb = nanobind;
 using namespace nb::literals;
 
-// What ranks are doing.
+// Reports what ranks are doing.
 namespace sirtaki {
 namespace {
 
-/// -1: it has none.
+/// -1: there is no number.
 int64_t number_of(uint32_t chunk) {
   return chunk == Awaited::kNoChunk ? int64_t{-1} : int64_t{chunk};
 }
 
-/// Of each rank: (rank, what it is doing, its operations, oldest first).
+/// For each rank: (rank, its state, its operations, oldest first).
 nb::list snapshot_of(HeldEngine& engine, size_t most, double patience) {
   std::vector<Engine::Snapshot> ranks;
   {
-    const nb::gil_scoped_release release;
-    ranks =
-        engine->snapshot(most, patience > 0 ? now_ns() + static_cast<int64_t>(patience * 1e9) : 0);
+    const WithoutGil release;
+    ranks = engine->snapshot(most, patience > 0 ? now_ns() + ns_of(patience) : 0);
   }
   nb::list result;
   for (Engine::Snapshot& rank : ranks) {
@@ -36,13 +35,13 @@ nb::list snapshot_of(HeldEngine& engine, size_t most, double patience) {
   return result;
 }
 
-/// (what has ended since, as bytes for `decode_records`, what is open, where to go on, how many
-/// messages were lost).
+/// (operations that have ended since, as bytes for `decode_records`; open ones; where to continue;
+/// the number of lost messages).
 nb::tuple drain(HeldEngine& engine, Recorder::Number next,
                 const std::vector<Recorder::Number>& open) {
   Recorder::Drained found;
   {
-    const nb::gil_scoped_release release;
+    const WithoutGil release;
     found = engine->recorder().drain(next, open);
   }
   const size_t size = found.ended.size() * sizeof(FlightRecord::Words);

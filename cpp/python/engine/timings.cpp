@@ -10,7 +10,7 @@ using namespace nb::literals;
 namespace sirtaki {
 namespace {
 
-/// Seconds of each of `repeats` times that `work` is done.
+/// The seconds of each of `repeats` runs of `work`.
 template <class Work>
 std::vector<double> seconds_of(int repeats, Work work) {
   std::vector<double> seconds;
@@ -22,11 +22,11 @@ std::vector<double> seconds_of(int repeats, Work work) {
   return seconds;
 }
 
-/// Of `repeats` messages of `bytes` at `address` to another rank and back, which
-/// does the same; the lower one begins.
+/// Times `repeats` messages of `bytes` at `address` to another rank and back, which does the same;
+/// the lower rank begins.
 std::vector<double> time_round_trip(HeldEngine& engine, int rank, uintptr_t address, size_t bytes,
                                     int repeats) {
-  nb::gil_scoped_release release;
+  const WithoutGil release;
   const auto move = [&](bool sends) {
     const auto handle =
         engine->start_and_wait({sends, rank, 0, 0, reinterpret_cast<std::byte*>(address), bytes});
@@ -39,11 +39,10 @@ std::vector<double> time_round_trip(HeldEngine& engine, int rank, uintptr_t addr
   });
 }
 
-/// Of `repeats` in-place sums of `count` float32 at `address`, without the engine's
-/// matching.
+/// Times `repeats` in-place sums of `count` float32 at `address`, without the engine's matching.
 std::vector<double> time_allreduce(HeldEngine& engine, uintptr_t address, size_t count,
                                    int repeats) {
-  nb::gil_scoped_release release;
+  const WithoutGil release;
   Op op;
   op.kind = Kind::kAllreduce;
   op.dtype = Dtype::kF32;
@@ -57,10 +56,10 @@ std::vector<double> time_allreduce(HeldEngine& engine, uintptr_t address, size_t
   return seconds;
 }
 
-/// Of `repeats` in-place sums of `count` float32 at `address`, submitted and waited
-/// for as any operation is.
+/// Times `repeats` in-place sums of `count` float32 at `address`, submitted and awaited like any
+/// operation.
 std::vector<double> time_submit(HeldEngine& engine, uintptr_t address, size_t count, int repeats) {
-  nb::gil_scoped_release release;
+  const WithoutGil release;
   auto* data = reinterpret_cast<float*>(address);
   return seconds_of(repeats, [&] {
     Request request;

@@ -9,7 +9,7 @@
 namespace sirtaki {
 namespace {
 
-/// Nobody can cut off memory that others have mapped: they would end with SIGBUS.
+/// Whether nobody can truncate memory that others have mapped: they would end with SIGBUS.
 bool is_whole(int fd, uint64_t bytes) {
   struct stat info{};
   if (fstat(fd, &info) != 0 || static_cast<uint64_t>(info.st_size) < bytes) return false;
@@ -17,34 +17,35 @@ bool is_whole(int fd, uint64_t bytes) {
   return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
 }
 
-/// Where the own heap is; null: there is none.
-std::byte* base_of(const sirtaki_heap* own, uint64_t& bytes) {
-  void* base = nullptr;
-  int fd = -1;
-  if (own == nullptr || own->arena(&base, &bytes, &fd) != 0) return nullptr;
-  return static_cast<std::byte*>(base);
+std::optional<OwnHeap::File> file_of(OwnHeap* own) {
+  return own == nullptr ? std::nullopt : own->file();
 }
 
 }  // namespace
 
-PeerHeaps::PeerHeaps(const sirtaki_heap* own, int place, std::vector<HeapMemory> memory)
+PeerHeaps::PeerHeaps(OwnHeap* own, int place, std::vector<HeapMemory> memory)
     : own_(own), place_(place) {
   for (HeapMemory& one : memory) heaps_.push_back({std::move(one.fd), one.bytes, nullptr, false});
   Heap& mine = heaps_[static_cast<size_t>(place)];
-  uint64_t bytes = 0;
-  mine.base = base_of(own, bytes);
-  mine.refused = mine.base == nullptr;
+  const auto file = file_of(own);
+  mine.base = file ? file->base : nullptr;
+  mine.refused = !file;
 }
 
-std::shared_ptr<PeerHeaps> PeerHeaps::in_process(const sirtaki_heap* own, int place, int ranks) {
+std::shared_ptr<PeerHeaps> PeerHeaps::in_process(OwnHeap* own, int place, int ranks) {
   std::vector<HeapMemory> none(static_cast<size_t>(ranks));
   auto heaps = std::make_shared<PeerHeaps>(own, place, std::move(none));
-  for (Heap& heap : heaps->heaps_) heap.base = base_of(own, heap.bytes);
+  const auto file = file_of(own);
+  if (!file) return heaps;
+  for (Heap& heap : heaps->heaps_) {
+    heap.base = file->base;
+    heap.bytes = file->bytes;
+  }
   return heaps;
 }
 
 PeerHeaps::~PeerHeaps() {
-  if (mark_.forked()) return;  // it has not inherited the mappings, and may have others there
+  if (mark_.forked()) return;  // it did not inherit the mappings, and may have others there
   for (const Heap& heap : heaps_) {
     if (heap.fd.get() >= 0 && heap.base != nullptr) munmap(heap.base, heap.bytes);
   }
@@ -62,7 +63,7 @@ void PeerHeaps::map(Heap& heap) const {
   void* memory = mmap(nullptr, heap.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                       heap.fd.get(), 0);
   if (memory == MAP_FAILED) return;
-  // A forked child has no business in it, and a core dump has enough of the own heap.
+  // A forked child does not need it, and in a core dump the own heap is enough.
   madvise(memory, heap.bytes, MADV_DONTFORK);
   madvise(memory, heap.bytes, MADV_DONTDUMP);
   heap.base = static_cast<std::byte*>(memory);
@@ -70,7 +71,7 @@ void PeerHeaps::map(Heap& heap) const {
 
 std::optional<uint64_t> PeerHeaps::offset_of(const std::byte* data, size_t bytes) const {
   const Heap& own = heap(place_);
-  if (own.bytes == 0 || own.base == nullptr || own_->holds(data, bytes) == 0) return std::nullopt;
+  if (own.bytes == 0 || own.base == nullptr || !own_->holds(data, bytes)) return std::nullopt;
   return static_cast<uint64_t>(data - own.base);
 }
 

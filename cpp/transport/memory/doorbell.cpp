@@ -16,7 +16,7 @@ void Doorbell::abort(const Loss& loss) const {
   for (int r = 0; r < region_->ranks(); ++r) {
     region_->rank(r).engine.wake();
     region_->rank(r).caller.wake();
-    region_->bells().ring(r);
+    region_->event_descriptors().ring(r);
   }
 }
 
@@ -34,6 +34,20 @@ uint32_t Doorbell::data_sleeps() const {
   return static_cast<uint32_t>(sum / static_cast<uint64_t>(region_->ranks()));
 }
 
+bool Doorbell::shares_core() const {
+  const int32_t core = machine::core() + 1;
+  RankBlock& own = region_->rank(place_);
+  // Writes only a changed value: peers read this line all the time.
+  if (own.core.load(std::memory_order_relaxed) != core) {
+    own.core.store(core, std::memory_order_relaxed);
+  }
+  for (int place = 0; place < region_->ranks(); ++place) {
+    const int32_t its = region_->rank(place).core.load(std::memory_order_relaxed);
+    if (place != place_ && its == core && core > 0) return true;
+  }
+  return false;
+}
+
 uint32_t Doorbell::knock(int peer) const {
   region_->rank(peer).engine.wake();
   return region_->rank(peer).turns.load(std::memory_order_relaxed);
@@ -41,15 +55,15 @@ uint32_t Doorbell::knock(int peer) const {
 
 void Doorbell::ring_engine() const {
   engine().wake();
-  region_->bells().ring(place_);  // it may drive, and poll
+  region_->event_descriptors().ring(place_);  // it may be the driver, and poll
 }
 
-void Doorbell::sleep_in_poll(const Sleep& sleep) const {
+void Doorbell::sleep_in_poll(const Sleep& sleep, int64_t limit_ns) const {
   std::vector<pollfd> polled = sleep.polled;
-  polled.push_back({region_->bells().descriptor(place_), POLLIN, 0});
-  // Whatever ended it, the caller looks again.
-  machine::poll(polled.data(), polled.size(), static_cast<int>(kSleepNs / 1'000'000));
-  region_->bells().silence(place_);
+  polled.push_back({region_->event_descriptors().descriptor(place_), POLLIN, 0});
+  // Whatever ended the poll, the caller checks again.
+  machine::poll(polled.data(), polled.size(), limit_ns);
+  region_->event_descriptors().silence(place_);
 }
 
 }  // namespace sirtaki

@@ -7,16 +7,16 @@
 
 namespace sirtaki {
 
-/// Words that one thread at a time writes and that others read whole or not at all, without making
+/// Words with one writer at a time, which others read consistently or not at all, without making
 /// the writer wait: a sequence lock. All-zero memory was never written.
 ///
-/// The writer's process may be stopped or killed in the middle: its readers give up after a while.
+/// The writer's process may be stopped or killed in the middle: readers give up after a while.
 class alignas(128) FlightRecord {
  public:
   static constexpr size_t kWords = 15;
   using Words = std::array<uint64_t, kWords>;
 
-  /// Changes words from number `first` on.
+  /// Changes words, beginning with word `first`.
   template <size_t N>
   void write(size_t first, const std::array<uint64_t, N>& words) {
     const uint64_t version = begin();
@@ -31,7 +31,7 @@ class alignas(128) FlightRecord {
     end(version);
   }
 
-  /// What this process has written itself.
+  /// A word that this process wrote itself.
   uint64_t own(size_t word) const { return words_[word].load(std::memory_order_relaxed); }
 
   /// False if it was being written all the time.
@@ -52,11 +52,11 @@ class alignas(128) FlightRecord {
     version_.store(version, std::memory_order_relaxed);
     return version;
   }
-  /// Releases what is above: who sees the word sees that it is being written.
+  /// Releases the stores above: a reader that sees the word also sees that a write is in progress.
   void store(size_t word, uint64_t value) { words_[word].store(value, std::memory_order_release); }
   void end(uint64_t version) { version_.store(version + 1, std::memory_order_release); }
 
-  std::atomic<uint64_t> version_;  ///< odd: is being written
+  std::atomic<uint64_t> version_;  ///< odd while it is being written
   std::array<std::atomic<uint64_t>, kWords> words_;
 };
 static_assert(sizeof(FlightRecord) == 128);

@@ -19,7 +19,7 @@ constexpr size_t kPage = 4096;
 
 size_t page_align(size_t offset) { return (offset + kPage - 1) / kPage * kPage; }
 
-/// A rank's rings together take about this much, as long as each has the least.
+/// The approximate size of all rings of a rank, unless that is below the minimum for each.
 constexpr size_t kPairBytes = 1 << 20;
 constexpr size_t kLeastRing = 4 << 10;
 constexpr size_t kMostRing = 64 << 10;
@@ -33,14 +33,14 @@ uint32_t pair_ring_bytes(int ranks) {
 
 Region::Layout::Layout(int rank_count) {
   const auto n = static_cast<size_t>(rank_count);
-  leader = alignof(LeaderBlock);  // behind Abort, on its page
+  leader = alignof(LeaderBlock);  // after Abort, on its page
   ranks = page_align(leader + sizeof(LeaderBlock));
   up = page_align(ranks + n * sizeof(RankBlock));
-  down = page_align(up + n * sizeof(ByteRing));
-  pairs = page_align(down + n * sizeof(ByteRing));
+  down = page_align(up + n * kControlRing);
+  pairs = page_align(down + n * kControlRing);
   pair_flags = pairs + n * sizeof(PairBlock);
   pair_rings = page_align(pair_flags + n * (((n + 63) / 64 * sizeof(uint64_t) + 127) / 128 * 128));
-  const size_t ring = sizeof(PairRing::Positions) + pair_ring_bytes(rank_count);
+  const size_t ring = sizeof(ByteRing::Positions) + pair_ring_bytes(rank_count);
   sets = page_align(pair_rings + n * (n - 1) * ring);
   records = page_align(sets + kMaxSets * n * sizeof(Counters));
   slots = page_align(records + n * kAllRecords * sizeof(FlightRecord));
@@ -50,14 +50,14 @@ Region::Layout::Layout(int rank_count) {
 
 size_t Region::bytes(int ranks) { return Layout(ranks).total; }
 
-std::shared_ptr<Region> Region::map(Fd memfd, int ranks, Bells bells) {
+std::shared_ptr<Region> Region::map(Fd memfd, int ranks, EventDescriptors event_descriptors) {
   struct stat info{};
   if (fstat(memfd.get(), &info) != 0 || static_cast<size_t>(info.st_size) < bytes(ranks)) {
     throw Error(ErrorCode::kInternal,
                 "shared memory is smaller than " + std::to_string(bytes(ranks)) + " bytes for " +
                     std::to_string(ranks) + " ranks: do all ranks run the same version?");
   }
-  // Memory that another process cuts off ends its readers with SIGBUS.
+  // If another process truncates the memory, its readers end with SIGBUS.
   constexpr int kWanted = F_SEAL_SHRINK | F_SEAL_GROW;
   const int seals = fcntl(memfd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kWanted) != kWanted) {
@@ -65,15 +65,15 @@ std::shared_ptr<Region> Region::map(Fd memfd, int ranks, Bells bells) {
                 "shared memory is not sealed against a change of its size: do all ranks run the "
                 "same version?");
   }
-  return std::shared_ptr<Region>(new Region(memfd.get(), ranks, std::move(bells)));
+  return std::shared_ptr<Region>(new Region(memfd.get(), ranks, std::move(event_descriptors)));
 }
 
 std::shared_ptr<Region> Region::anonymous(int ranks) {
-  return std::shared_ptr<Region>(new Region(-1, ranks, Bells::make(ranks)));
+  return std::shared_ptr<Region>(new Region(-1, ranks, EventDescriptors::make(ranks)));
 }
 
-Region::Region(int fd, int ranks, Bells bells)
-    : layout_(ranks), ranks_(ranks), bells_(std::move(bells)) {
+Region::Region(int fd, int ranks, EventDescriptors event_descriptors)
+    : layout_(ranks), ranks_(ranks), event_descriptors_(std::move(event_descriptors)) {
   const int flags = fd >= 0 ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS;
   void* memory = mmap(nullptr, layout_.total, PROT_READ | PROT_WRITE, flags, fd, 0);
   if (memory == MAP_FAILED) {
@@ -86,36 +86,33 @@ Region::Region(int fd, int ranks, Bells bells)
 Region::~Region() { munmap(base_, layout_.total); }
 
 void Region::clear() {
-  // Behind the slots there is nothing.
-  std::memset(base_, 0, layout_.slots);
+  // Nothing follows the slots. Pages that go back to the kernel read as zeros, and untouched ones
+  // still cost nothing.
+  if (madvise(base_, layout_.slots, MADV_REMOVE) != 0) std::memset(base_, 0, layout_.slots);
 }
 
-PairRing::Positions& Region::pair_ring_positions(int from, int to) const {
-  const auto column = static_cast<size_t>(from < to ? from : from - 1);  // there is none to itself
+ByteRing Region::pair_ring(int from, int to, RingEnd end) const {
+  const auto column = static_cast<size_t>(from < to ? from : from - 1);  // none to itself
   const size_t index = static_cast<size_t>(to) * static_cast<size_t>(ranks_ - 1) + column;
-  const size_t each = sizeof(PairRing::Positions) + pair_ring_bytes(ranks_);
-  return *at<PairRing::Positions>(layout_.pair_rings + index * each);
-}
-
-PairRing Region::pair_ring(int from, int to, PairRing::End end) const {
-  PairRing::Positions& positions = pair_ring_positions(from, to);
-  return {&positions, reinterpret_cast<std::byte*>(&positions + 1), pair_ring_bytes(ranks_), end};
+  const uint32_t bytes = pair_ring_bytes(ranks_);
+  const size_t each = sizeof(ByteRing::Positions) + bytes;
+  return {*at<ByteRing::Positions>(layout_.pair_rings + index * each), bytes, end};
 }
 
 Loss Region::loss() const {
   const uint64_t said = at<Abort>(0)->lost.load(std::memory_order_acquire);
-  // Others can write here, so nothing is read past its end.
+  // Other processes can write here, so the index must stay within bounds.
   const RankBlock& block = rank(static_cast<int>((said >> 32) % static_cast<uint64_t>(ranks_)));
   const size_t length = strnlen(block.loss_reason, sizeof block.loss_reason);
   const bool late = block.loss_code == static_cast<int32_t>(ErrorCode::kTimeout);
-  // It may have been cut in the middle of a character.
+  // The text may have been cut in the middle of a character.
   return {lost_rank(), block.loss_reporter, valid_utf8({block.loss_reason, length}),
           late ? ErrorCode::kTimeout : ErrorCode::kPeerLost};
 }
 
 void Region::set_loss(int place, const Loss& loss) {
   const std::lock_guard lock(loss_mutex_);
-  // What is said once must not change under those who read it.
+  // A published loss must not change while others read it.
   if (lost_rank() >= 0) return;
   RankBlock& block = rank(place);
   block.loss_reporter = loss.reporter;
@@ -124,7 +121,7 @@ void Region::set_loss(int place, const Loss& loss) {
   const uint64_t said = static_cast<uint64_t>(place) << 32 | static_cast<uint32_t>(loss.rank + 1);
   std::atomic<uint64_t>& lost = at<Abort>(0)->lost;
   uint64_t seen = lost.load();
-  // What names nobody, though it is not 0, no rank has said.
+  // A nonzero value that names no rank was not written by a rank.
   while (lost_rank_in(seen) < 0 && !lost.compare_exchange_weak(seen, said)) {
   }
 }

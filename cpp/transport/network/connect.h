@@ -10,7 +10,7 @@
 
 namespace sirtaki {
 
-/// A connection for data. Its keys vouch for all that goes there but the data itself.
+/// A connection for data. Its keys authenticate all traffic but the data itself.
 struct DataSocket {
   DataSocket(Fd connected, const SealKeys& shared = {})
       : socket(std::move(connected)), keys(shared) {}
@@ -19,20 +19,18 @@ struct DataSocket {
   SealKeys keys;
 };
 
-/// How a rank gets connections to ranks on other hosts.
+/// Opens a rank's connections to ranks on other hosts.
 struct Connect {
   using Ended = std::function<bool()>;
 
   /// Opens a connected stream socket to another rank; the peer asks for the same (rank, number) at
-  /// about the same time. Gives up once `ended()` is
-  /// true. Throws what the opening raised.
+  /// about the same time. Gives up once `ended()` is true. Throws what the opening raised.
   std::function<DataSocket(int rank, int number, const Ended& ended)> open;
-  /// Why the connection to a rank broke, where who made it knows better than the socket; else
-  /// empty.
+  /// Why the connection to a rank broke, if its maker knows better than the socket; else empty.
   std::function<std::string(int rank)> why_broken;
 };
 
-/// Channels over sockets that are opened so.
+/// Channels over sockets that are opened this way.
 MakeNetwork over_sockets(Connect connect);
 
 }  // namespace sirtaki

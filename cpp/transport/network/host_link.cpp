@@ -39,7 +39,7 @@ void HostLink::flush() {
   } while (channel_->flush());
 }
 
-/// The channel always has memory for what may come.
+/// Keeps memory registered for what may arrive.
 void HostLink::listen() {
   constexpr size_t kBytes = 64 << 10;
   if (!channel_->in().idle()) return;
@@ -55,7 +55,7 @@ bool HostLink::receive(const Receive& receive) {
     listen();
     channel_->fetch();
     take(receive);
-  } while (channel_->in().idle());  // there may be more
+  } while (channel_->in().idle());  // more may have arrived
   return !channel_->broken();
 }
 

@@ -15,9 +15,9 @@ namespace sirtaki {
 
 /// Messages to and from the leader of another host over a channel, sealed with its keys.
 ///
-/// Nothing blocks: what the channel does not take waits in memory. One thread at a time may use it.
-/// It outlives the engines that use it: each message is of a generation, late ones of an earlier
-/// one are dropped, and those of a later one wait for it.
+/// Nothing blocks: what the channel does not accept waits in memory. One thread at a time may use
+/// it. It outlives the engines that use it: each message belongs to a generation, late ones of an
+/// earlier generation are dropped, and those of a later one wait for it.
 class HostLink {
  public:
   using Receive = std::function<void(std::string_view message)>;
@@ -27,12 +27,12 @@ class HostLink {
   /// The leader at the other end.
   int rank() const { return rank_; }
   bool open() const { return channel_ != nullptr; }
-  /// Adds what ends a sleep once something comes, or what waits can leave.
+  /// Adds what ends a sleep once a message arrives, or a waiting one can leave.
   void prepare(Sleep& sleep);
 
-  /// From here on messages are of this generation.
+  /// Starts this generation, to which all further messages belong.
   void begin(uint32_t generation) { generation_ = generation; }
-  /// Messages have come before their generation had begun: `receive` has something.
+  /// Whether messages came before their generation began: then `receive` has some to pass on.
   bool has_early() const { return !early_.empty(); }
 
   void queue(std::string_view message);
@@ -40,13 +40,13 @@ class HostLink {
     queue(message);
     flush();
   }
-  /// Sends of what waits as much as the channel takes.
+  /// Sends as many waiting bytes as the channel accepts.
   void flush();
   bool has_backlog() const { return open() && !(channel_->out().idle() && waiting_.empty()); }
 
-  /// Hands over the messages that arrived; false if the other end is gone. Throws Altered.
+  /// Passes on the messages that arrived; false if the other end is gone. Throws Altered.
   bool receive(const Receive& receive);
-  /// Hangs up, whoever else has the connection, and forgets it.
+  /// Closes the connection, even if other processes have it, and forgets it.
   void close();
 
  private:
@@ -63,9 +63,9 @@ class HostLink {
   std::unique_ptr<Channel> channel_;  ///< null once closed
   FrameSealer sealer_;
   FrameOpener opener_;
-  std::string waiting_;            ///< not given to the channel yet
-  std::vector<char> sending_;      ///< what the channel sends
-  std::vector<std::byte> coming_;  ///< what the channel receives into
+  std::string waiting_;            ///< not yet passed to the channel
+  std::vector<char> sending_;      ///< the bytes that the channel sends
+  std::vector<std::byte> coming_;  ///< the memory that the channel receives into
   size_t taken_ = 0;               ///< bytes at the front of `coming_` that have been taken
   std::string received_;
   uint32_t generation_ = kFirstGeneration;

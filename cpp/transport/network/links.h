@@ -22,15 +22,15 @@ namespace sirtaki {
 
 /// The connections that an engine borrows.
 struct LinkSet {
-  /// Unix sockets, between the host's leader and each other rank of the host. They close when the
+  /// Unix sockets between the host's leader and each other rank of the host. They close when the
   /// peer's process ends.
   std::span<const Link> local;
-  /// TCP sockets between leaders of hosts, as the tree of hosts has it; the one up comes first.
+  /// TCP sockets between leaders of hosts, along the tree of hosts; the parent's comes first.
   std::span<HostLink> hosts;
   PeerHeaps* heaps = nullptr;  ///< null: no rank of the host has one
-  /// Why the connections to a rank broke; empty: nobody knows.
+  /// Why the connections to a rank broke; empty: the reason is unknown.
   std::function<std::string(int rank)> why_broken{};
-  std::shared_ptr<const void> owner{};  ///< keeps them
+  std::shared_ptr<const void> owner{};  ///< keeps them alive
 };
 
 /// Channels for messages between leaders.
@@ -43,13 +43,13 @@ inline std::vector<std::unique_ptr<Channel>> channels_over(std::vector<Link> lin
   return channels;
 }
 
-/// What connects a rank to the others of a world. It outlives the engines that use it, one after
-/// the other: each is a generation of its own, and so is what the ranks say to each other between
-/// two of them (see `Renewal`).
+/// A rank's connections to the others of a world. They outlive the engines that use them, one after
+/// the other: each engine is a generation of its own, and so are the ranks' messages between two
+/// engines (see `Renewal`).
 class Links {
  public:
-  /// `local`, `hosts`, `heaps`: as in LinkSet. `connect`: opens connections for data, which each
-  /// engine has of its own; empty where the world is one host.
+  /// `local`, `hosts`, `heaps`: as in LinkSet. `connect`: opens connections for data, of which each
+  /// engine has its own; empty if the world is one host.
   Links(int rank, HostMap hosts, std::shared_ptr<Region> region, std::vector<Link> local,
         std::vector<std::unique_ptr<Channel>> between, Connect connect,
         std::unique_ptr<PeerHeaps> heaps = nullptr)
@@ -69,21 +69,21 @@ class Links {
   std::span<const Link> local() const { return local_; }
   std::span<HostLink> hosts() { return hosts_; }
 
-  /// For the engine of this generation.
+  /// The links for the engine of this generation.
   static LinkSet lend(const std::shared_ptr<Links>& links) {
     return {links->local(), links->hosts(), links->heaps_.get(), links->connect_.why_broken, links};
   }
-  /// For data.
+  /// The network for data.
   MakeNetwork network() const { return connect_.open ? over_sockets(connect_) : nullptr; }
 
-  /// Goes on to the next generation, while no engine uses the links.
+  /// Starts the next generation, while no engine uses the links.
   void begin_next() {
     ++generation_;
     for (HostLink& link : hosts_) link.begin(generation_);
   }
 
-  /// Hangs up on all other ranks, which then cannot go on with their ends either. In a forked child
-  /// nothing happens: the connections are its parent's.
+  /// Hangs up on all other ranks, which then cannot continue either. In a forked child it does
+  /// nothing: the connections belong to the parent.
   void close() {
     if (mark_.forked()) return;
     for (Link& link : local_) {

@@ -14,12 +14,12 @@
 namespace sirtaki {
 namespace {
 
-// Whoever knows who is missing gives up before those do who would have to guess.
+// A rank that knows which one is missing gives up before those that would have to guess.
 constexpr double kHostShare = 0.8;
-constexpr double kWorldShare = 0.9;  // hosts with others below them: in between
+constexpr double kWorldShare = 0.9;  // hosts with others below them are in between
 constexpr double kLeaderShare = 0.95;
 
-/// What precedes a word on a Unix socket; the word comes first, for it is not zero.
+/// The header of a word on a Unix socket; the word comes first because it is not zero.
 struct LocalHead {
   uint8_t word;
   uint8_t reserved[3] = {};
@@ -42,7 +42,7 @@ Renewal::Renewal(Links& links, double timeout_seconds)
     : links_(links),
       map_(links.map()),
       start_ns_(now_ns()),
-      timeout_ns_(static_cast<int64_t>(timeout_seconds * 1e9)),
+      timeout_ns_(ns_of(timeout_seconds)),
       ready_(static_cast<size_t>(map_.size())) {
   links_.begin_next();
   for (const Link& link : links_.local()) {
@@ -65,7 +65,7 @@ Renewal::State Renewal::advance(int64_t limit_ns) {
   return state_;
 }
 
-/// Does what can be done with what has been heard so far.
+/// Acts on the words received so far.
 void Renewal::look() {
   if (let_go_) return go();
   if (now_ns() >= deadline()) return be_late(not_ready());
@@ -93,7 +93,7 @@ int64_t Renewal::deadline() const {
   return start_ns_ + static_cast<int64_t>(share * static_cast<double>(timeout_ns_));
 }
 
-/// Who has not said what this rank waits for.
+/// The ranks whose word this rank still waits for.
 std::vector<int32_t> Renewal::not_ready() const {
   if (told_) return {above()};
   if (!leads()) return {};
@@ -123,7 +123,7 @@ void Renewal::be_late(std::vector<int32_t> missing) {
   state_ = State::kLate;
 }
 
-// ---- What is said ----
+// ---- Sending ----
 
 void Renewal::say(Local& to, Word word, std::string_view body) const {
   const LocalHead head{.word = static_cast<uint8_t>(word),
@@ -133,7 +133,7 @@ void Renewal::say(Local& to, Word word, std::string_view body) const {
   text.append(body);
   const int socket = to.link->socket.get();
   const ssize_t sent = ::send(socket, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  // That the other end is gone is noticed where it is received from.
+  // If the other end is gone, receiving from it will notice.
   if (sent >= 0 && static_cast<size_t>(sent) < text.size()) refuse("a word does not fit");
 }
 
@@ -154,7 +154,7 @@ void Renewal::say_above(Word word, std::string_view body) {
   leads() ? say(links_.hosts()[0], word, body) : say(local_[0], word, body);
 }
 
-// ---- What is heard ----
+// ---- Receiving ----
 
 void Renewal::wait(int64_t limit_ns) {
   Sleep sleep;
@@ -169,8 +169,7 @@ void Renewal::wait(int64_t limit_ns) {
     early |= link.has_early();
   }
   const int64_t left_ns = std::max<int64_t>(0, limit_ns - now_ns());
-  machine::poll(sleep.polled.data(), sleep.polled.size(),
-                early || left_ns == 0 ? 0 : static_cast<int>(left_ns / 1'000'000 + 1));
+  machine::poll(sleep.polled.data(), sleep.polled.size(), early ? 0 : left_ns);
   const pollfd* next = sleep.polled.data();
   for (Local& local : local_) {
     if ((next++)->revents != 0) take(local);
@@ -186,7 +185,7 @@ void Renewal::wait(int64_t limit_ns) {
   }
 }
 
-/// Takes what a rank of this host has said, and no byte more: what follows is its next engine's.
+/// Reads the words of a rank of this host, and not a byte more: the rest is for the next engine.
 void Renewal::take(Local& from) {
   std::string& text = from.received;
   while (!let_go_ && state_ == State::kWaiting) {
@@ -206,7 +205,7 @@ void Renewal::take(Local& from) {
   }
 }
 
-/// Has `bytes` of what comes next been received?
+/// Whether `bytes` of the next word have been received.
 bool Renewal::read(Local& from, size_t bytes) {
   while (from.received.size() < bytes) {
     char part[256];
@@ -224,7 +223,7 @@ void Renewal::heard(int rank, Word word, std::string_view body) {
   if (word == Word::kReady && !from_above) {
     ready_[static_cast<size_t>(rank)] = true;
   } else if (word == Word::kGo && from_above && told_) {
-    let_go_ = true;  // what this rank has received of its next generation is not for us
+    let_go_ = true;  // bytes of the next generation are left for its engine
   } else if (word == Word::kLate) {
     be_late(Reader(body).get_vector<int32_t>());
   } else {

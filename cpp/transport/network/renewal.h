@@ -9,37 +9,37 @@
 
 namespace sirtaki {
 
-/// The ranks of a world, whose engines have ended in good order, agree to go on with the
-/// connections that they have: all of them or none.
+/// The ranks of a world, whose engines have ended in good order, agree to keep using their
+/// connections: either all ranks do or none.
 ///
-/// Each says that it is ready to its host's leader, the leaders say so to the one above them once
-/// all of their host and all hosts below are, and rank 0 lets all go. A rank that cannot or will
-/// not go on has hung up, or does; so does everybody who sees that. Nobody touches the shared
-/// memory between being ready and being let go, and meanwhile the leader makes it as new.
+/// Each rank reports to its host's leader that it is ready; a leader reports to the one above it
+/// once all ranks of its host and all hosts below are ready; and rank 0 releases them all. A rank
+/// that cannot or will not continue hangs up, and so does every rank that sees that. Between its
+/// report and its release no rank touches the shared memory, and meanwhile the leader resets it.
 class Renewal {
  public:
   enum class State {
     kWaiting,
-    kAgreed,   ///< the links are of the next generation
-    kRefused,  ///< some rank has not kept them; this one has hung up too
+    kAgreed,   ///< the links belong to the next generation
+    kRefused,  ///< some rank has not kept its links; this one has hung up, too
     kLate,     ///< some rank did not come in time; this one has hung up
   };
 
-  /// `timeout_seconds`: for everything.
+  /// `timeout_seconds`: the limit for the whole agreement.
   Renewal(Links& links, double timeout_seconds);
 
-  /// Goes on until there is a decision, but no longer than until `limit_ns` on the clock.
+  /// Works until there is a decision, but no longer than until `limit_ns` on the clock.
   State advance(int64_t limit_ns);
 
-  /// Once late: the ranks that are known not to have come.
+  /// Once late: the ranks that are known to be missing.
   const std::vector<int32_t>& missing() const { return missing_; }
 
  private:
-  /// What ranks say between two engines. Zeros only wake.
+  /// Words between ranks while no engine runs. Zeros only wake the receiver.
   enum class Word : uint8_t {
-    kReady = 1,  ///< this rank, or host with those below it
-    kGo,         ///< everybody is ready
-    kLate,       ///< some ranks, which follow, are not
+    kReady = 1,  ///< this rank, or this host and those below it
+    kGo,         ///< all ranks are ready
+    kLate,       ///< the ranks that follow are not ready
   };
   /// A socket to a rank of this host.
   struct Local {
@@ -49,7 +49,7 @@ class Renewal {
   };
 
   bool leads() const { return map_.place_of(links_.rank()) == 0; }
-  /// The leader of this rank's host, or if that is this one, the one above it.
+  /// The leader of this rank's host or, if that is this rank, the leader above it.
   int above() const;
   void say(Local& to, Word word, std::string_view body) const;
   static void say(HostLink& to, Word word, std::string_view body);
@@ -70,8 +70,8 @@ class Renewal {
   const int64_t start_ns_;
   const int64_t timeout_ns_;
   std::vector<Local> local_;
-  std::vector<bool> ready_;  ///< by rank: it has said so
-  bool told_ = false;        ///< whoever leads this rank knows that it is ready
+  std::vector<bool> ready_;  ///< by rank: it has reported that it is ready
+  bool told_ = false;        ///< this rank has reported to its leader that it is ready
   bool let_go_ = false;      ///< all are ready
   State state_ = State::kWaiting;
   std::vector<int32_t> missing_;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kAhead = 64 << 10;
 
-/// Not an error of the connection.
+/// Whether it is not an error of the connection.
 bool is_passing(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 }  // namespace
@@ -52,7 +52,7 @@ void Pieces::advance(size_t bytes) {
   first_ = 0;
 }
 
-// ---- What is noted ----
+// ---- Noting memory ----
 
 TcpChannel::TcpChannel(int rank, DataSocket connected)
     : Channel(rank, connected.keys), socket_(std::move(connected.socket)) {
@@ -72,7 +72,7 @@ Ticket TcpChannel::note(std::byte* data, size_t bytes, Flow& flow, Pieces& piece
 }
 
 Ticket TcpChannel::send(std::span<const std::byte> from) {
-  // iovec knows no memory that is only read.
+  // iovec has no form for memory that is only read.
   return note(const_cast<std::byte*>(from.data()), from.size(), out_, sent_);
 }
 
@@ -88,7 +88,7 @@ void TcpChannel::abandon() {
   watch_for_room();
 }
 
-// ---- What is moved ----
+// ---- Moving bytes ----
 
 void TcpChannel::moved(size_t bytes, Flow& flow, Pieces& pieces) {
   pieces.advance(bytes);
@@ -147,7 +147,7 @@ bool TcpChannel::fetch() {
   return true;
 }
 
-/// Gives what has been read ahead to those who ask for it.
+/// Copies bytes that were read ahead to the noted memory that waits for them.
 void TcpChannel::serve_ahead() {
   while (!received_.empty() && !unread_.empty()) {
     const iovec& piece = *received_.begin();
@@ -158,25 +158,25 @@ void TcpChannel::serve_ahead() {
   }
 }
 
-// ---- What others are told ----
+// ---- Telling others ----
 
 void TcpChannel::prepare(Sleep& sleep) const {
   const int events = (in_.idle() ? 0 : POLLIN) | (out_.idle() ? 0 : POLLOUT);
-  // Without work only its end would be news, again and again.
+  // Without work, only its end would be an event, and that again and again.
   if (broken() || events == 0) return;
   sleep.polled.push_back({socket_.get(), static_cast<short>(events), 0});
 }
 
 void TcpChannel::close() {
-  // Whoever else has the socket, so that the peer notices it.
+  // Shuts the socket down even if other processes have it, so that the peer notices.
   if (socket_.get() >= 0) shutdown(socket_.get(), SHUT_RDWR);
 }
 
-/// One whose process does not read still acknowledges. The kernel goes on to try for much longer
-/// than a lost host should hold up the others.
+/// A host whose process does not read still acknowledges. The kernel retries for much longer than a
+/// lost host should delay the others.
 bool TcpChannel::is_silent(int64_t limit_ns) {
   constexpr int64_t kNsPerMs = 1'000'000;
-  constexpr uint8_t kProbes = 2;  // of a closed window; a single one may be on its way
+  constexpr uint8_t kProbes = 2;  // of a closed window; a single one may be in flight
   tcp_info info{};
   socklen_t size = sizeof info;
   if (limit_ns <= 0) return false;
@@ -188,13 +188,13 @@ bool TcpChannel::is_silent(int64_t limit_ns) {
   } else if (asked_ns_ == 0) {
     asked_ns_ = now;
   }
-  // After a pause the last acknowledgement is old as soon as something is sent.
+  // After a pause, the last acknowledgement is already old when the next bytes are sent.
   return asked && now - asked_ns_ >= limit_ns && info.tcpi_last_ack_recv * kNsPerMs >= limit_ns;
 }
 
 void TcpChannel::fail(const std::string& why) {
   failure_ = why;
-  unwatch();  // its end would be news for ever
+  unwatch();  // its end would be a permanent event
 }
 
 void TcpChannel::watch(int epoll) {
@@ -220,7 +220,7 @@ void TcpChannel::watch_for_room() {
   epoll_ctl(epoll_, EPOLL_CTL_MOD, socket_.get(), &event);
 }
 
-/// Whoever else has the socket.
+/// Removes the socket even if other processes have it.
 void TcpChannel::unwatch() {
   if (epoll_ >= 0) epoll_ctl(epoll_, EPOLL_CTL_DEL, socket_.get(), nullptr);
   epoll_ = -1;

@@ -15,18 +15,18 @@
 
 namespace sirtaki {
 
-/// Pieces of memory that one direction of a socket moves, first come first served.
+/// Pieces of memory that one direction of a socket moves, in their order.
 class Pieces {
  public:
   void add(std::byte* data, size_t bytes);
   bool empty() const { return first_ == list_.size(); }
   iovec* begin() { return list_.data() + first_; }
   size_t count() const { return std::min(list_.size() - first_, kMost); }
-  /// The first `bytes` have been moved.
+  /// Counts the first `bytes` as moved.
   void advance(size_t bytes);
 
  private:
-  static constexpr size_t kMost = 64;  // one call of the kernel takes no more
+  static constexpr size_t kMost = 64;  // one system call accepts no more
 
   std::vector<iovec> list_;
   size_t first_ = 0;
@@ -36,7 +36,7 @@ class Pieces {
 class TcpChannel final : public Channel {
  public:
   TcpChannel(int rank, DataSocket connected);
-  /// One that could not be opened.
+  /// A channel that could not be opened.
   TcpChannel(int rank, std::string why);
   ~TcpChannel() override { unwatch(); }
 
@@ -49,8 +49,8 @@ class TcpChannel final : public Channel {
   void close() override;
   bool is_silent(int64_t limit_ns) override;
 
-  /// From now on, while it lives and is whole, the epoll descriptor tells what can be moved; its
-  /// data is the channel. Then more is read than what is asked for.
+  /// From now on, while the channel lives and works, the epoll descriptor, with the channel as its
+  /// data, reports when bytes can be moved. From then on it also reads more than was asked for.
   void watch(int epoll);
 
  private:
@@ -64,13 +64,13 @@ class TcpChannel final : public Channel {
 
   const Fd socket_;  ///< none if it could not be opened
   Pieces sent_, received_;
-  int64_t asked_ns_ = 0;  ///< since when something is to be acknowledged; 0: nothing is
-  int epoll_ = -1;        ///< it is watched there
+  int64_t asked_ns_ = 0;  ///< since when bytes wait for an acknowledgement; 0: none do
+  int epoll_ = -1;        ///< where it is watched
   bool watches_room_ = false;
-  /// Bytes that came behind those that were asked for lie in `ahead_`, where it is watched.
+  /// Where it is watched, holds bytes that arrived after those that were asked for.
   std::vector<std::byte> ahead_;
-  std::span<const std::byte> unread_;  ///< what is left of them
-  /// Why the other end hears nothing; what it said before is read before the channel is broken.
+  std::span<const std::byte> unread_;  ///< the rest of them
+  /// Why sending fails; what the other end sent before is read before the channel breaks.
   std::string why_deaf_;
 };
 

@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/fork_mark.h"
+#include "base/thread.h"
 #include "transport/memory/doorbell.h"
 #include "transport/network/connect.h"
 #include "transport/network/tcp_channel.h"
@@ -23,54 +23,32 @@
 namespace sirtaki {
 namespace {
 
-/// A thread that a forked child does not have.
-class HelperThread {
- public:
-  template <class Run>
-  void start(Run run) {
-    thread_ = std::thread(std::move(run));
-  }
-  /// Of the process that started it: `stop` is to make it end.
-  template <class Stop>
-  void end(Stop stop) {
-    if (mark_.forked()) {
-      new std::thread(std::move(thread_));  // it is the parent's
-    } else if (thread_.joinable()) {
-      stop();
-      thread_.join();
-    }
-  }
-
- private:
-  const ForkMark mark_;
-  std::thread thread_;
-};
-
-/// Opens connections in a thread of its own, so that a driver goes on meanwhile and hears of a lost
-/// world. Destroying it gives up what is not open.
+/// Opens connections in its own thread, so that the driver meanwhile goes on and notices a lost
+/// world. Destroying it abandons those that are not open.
 class Opener {
  public:
-  /// To each of `ranks`, which are taken in ascending order so that nobody waits in a circle. The
-  /// driver is rung when it is done.
+  /// Connects to each of `ranks` in ascending order, so that no ranks wait in a circle. Rings the
+  /// driver when it is done.
   Opener(const Connect& connect, const Doorbell& doorbell, std::vector<int> ranks,
          const NetworkUse& use)
       : connect_(connect), doorbell_(doorbell), ranks_(std::move(ranks)), use_(use) {
     std::sort(ranks_.begin(), ranks_.end());
-    thread_.start([this] { open_all(); });
+    thread_ = start_thread([this] { open_all(); });
   }
   ~Opener() {
-    thread_.end([this] { given_up_->store(true); });
+    given_up_->store(true);
+    thread_.join();
   }
   Opener(const Opener&) = delete;
   Opener& operator=(const Opener&) = delete;
 
   bool done() const { return done_.load(std::memory_order_acquire); }
-  /// Once done. The first that cannot be opened is broken, and the last.
+  /// Call only once done. Opening stops at the first broken one, which is then the last.
   std::vector<std::unique_ptr<TcpChannel>>& opened() { return opened_; }
 
  private:
   void open_all() {
-    // The function may be kept for longer than the call takes.
+    // The callee may keep the function longer than the call lasts.
     const auto ended = [given_up = given_up_, bell = doorbell_] {
       return given_up->load() || bell.aborted();
     };
@@ -97,33 +75,32 @@ class Opener {
   std::vector<std::unique_ptr<TcpChannel>> opened_;
   const std::shared_ptr<std::atomic<bool>> given_up_ = std::make_shared<std::atomic<bool>>(false);
   std::atomic<bool> done_{false};
-  HelperThread thread_;
+  std::thread thread_;
 };
 
-/// Waits in place of a driver that sleeps, which a bell wakes but no socket: rings when a
-/// descriptor becomes readable.
+/// Waits for a sleeping driver, which a bell wakes but no socket: rings when a descriptor becomes
+/// readable.
 class Sentry {
  public:
-  /// `readable` is set before it rings: who goes to sleep meanwhile looks at that last.
+  /// `readable` is set before it rings: a driver that goes to sleep meanwhile checks that last.
   Sentry(int fd, const Doorbell& doorbell, std::atomic<bool>& readable)
       : fd_(fd),
         doorbell_(doorbell),
         readable_(readable),
         stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (stop_.get() < 0) throw Error(ErrorCode::kInternal, "cannot create an eventfd");
-    thread_.start([this] { watch(); });
+    thread_ = start_thread([this] { watch(); });
   }
   ~Sentry() {
-    thread_.end([this] {
-      stopped_.store(true);
-      machine::ring(stop_.get());
-      arm();
-    });
+    stopped_.store(true);
+    machine::ring(stop_.get());
+    arm();
+    thread_.join();
   }
   Sentry(const Sentry&) = delete;
   Sentry& operator=(const Sentry&) = delete;
 
-  /// The next time that there is something, ring once.
+  /// Makes the next event ring once.
   void arm() {
     if (armed_.exchange(1) == 0) armed_.notify_one();
   }
@@ -148,7 +125,7 @@ class Sentry {
   Fd stop_;
   std::atomic<uint32_t> armed_{0};
   std::atomic<bool> stopped_{false};
-  HelperThread thread_;
+  std::thread thread_;
 };
 
 /// Channels over sockets.
@@ -197,7 +174,7 @@ class TcpNetwork final : public Network {
   }
 
  private:
-  static constexpr size_t kReady = 16;  ///< channels of which it tells at a time
+  static constexpr size_t kReady = 16;  ///< the most channels that it reports at a time
 
   void watch(TcpChannel& channel) {
     if (epoll_.get() < 0) {

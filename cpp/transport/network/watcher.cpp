@@ -13,17 +13,19 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/thread.h"
 
 namespace sirtaki {
 namespace {
 
 constexpr int64_t kPauseNs = 10'000'000;
+constexpr int64_t kSoonNs = 1'000'000;
 constexpr int64_t kBeatNs = 500'000'000;
 
 enum class Heard { kNothing, kEnd, kLater };
 
-/// A peer writes zeros to its link to wake this end. Anything else it says when its engine has
-/// ended, to who comes after the watcher.
+/// A peer writes zeros to its link to wake this end. Other bytes come after its engine has ended,
+/// and are for the successor of the watcher.
 Heard hear(int socket) {
   char bytes[64];
   for (;;) {
@@ -63,10 +65,10 @@ Watcher::Watcher(std::span<const Link> links, std::function<bool(int)> lost, Ser
 Watcher::~Watcher() { end(); }
 
 void Watcher::start() {
-  thread_ = std::thread([this] {
+  thread_ = start_thread([this] {
     while (!stop_.load()) {
       sleep_.polled.resize(own());
-      const int limit = service_ != nullptr ? service_->prepare(sleep_) : -1;
+      const int64_t limit = service_ != nullptr ? service_->prepare(sleep_) : -1;
       look(heartbeat_ >= 0 ? beat(limit) : limit);
       if (service_ != nullptr) service_->serve(sleep_);
     }
@@ -74,15 +76,15 @@ void Watcher::start() {
   });
 }
 
-/// Beats where it is time to. Returns for how long the thread may sleep, which is up to so long.
-int Watcher::beat(int milliseconds) {
+/// Beats when it is time to. Returns how long the thread may sleep, at most `limit_ns`.
+int64_t Watcher::beat(int64_t limit_ns) {
   const int64_t now = now_ns();
   if (now - beaten_ns_ >= kBeatNs) {
     write_beat(now);
     beaten_ns_ = now;
   }
-  const int next = static_cast<int>((beaten_ns_ + kBeatNs - now) / 1'000'000) + 1;
-  return milliseconds < 0 ? next : std::min(milliseconds, next);
+  const int64_t next = beaten_ns_ + kBeatNs - now;
+  return limit_ns < 0 ? next : std::min(limit_ns, next);
 }
 
 void Watcher::write_beat(int64_t time) const {
@@ -102,17 +104,17 @@ void Watcher::wake() const { machine::ring(wake_.get()); }
 
 void Watcher::wake_peers() const {
   for (const Link& link : links_) {
-    // A full socket has bytes that wake the peer; a closed one is noticed by polling.
+    // A full socket has bytes that wake the peer; polling notices a closed one.
     [[maybe_unused]] const ssize_t sent =
         send(link.socket.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
   }
 }
 
-void Watcher::look(int milliseconds) {
+void Watcher::look(int64_t limit_ns) {
   std::vector<pollfd>& polled = sleep_.polled;
-  if (!undecided_.empty()) milliseconds = 1;
-  if (machine::poll(polled.data(), polled.size(), milliseconds) < 0) {
-    if (errno != EINTR) machine::nap(kPauseNs);  // out of memory, perhaps for a moment
+  if (!undecided_.empty()) limit_ns = kSoonNs;
+  if (machine::poll(polled.data(), polled.size(), limit_ns) < 0) {
+    if (errno != EINTR) machine::nap(kPauseNs);  // out of memory, perhaps only for a moment
     for (pollfd& entry : polled) entry.revents = 0;
   }
   const size_t count = links_.size();

@@ -22,55 +22,55 @@ struct Link {
   SealKeys keys = {};  ///< only messages between hosts are sealed
 };
 
-/// The process at the other end of a Unix socket, as a descriptor that is readable once it has
-/// ended; empty where the kernel gives none. Children that it forked may keep the socket open.
+/// The process at the other end of a Unix socket, as a descriptor that becomes readable when it
+/// ends; empty if the kernel has none. Children that it forked may keep the socket open.
 Fd process_of(int socket);
 
-/// Tells when a peer process of this host is gone, in a thread that sleeps until then.
+/// Detects the end of peer processes of this host, in a thread that sleeps until then.
 class Watcher {
  public:
-  /// Something else that the watcher's thread looks after.
+  /// Other work for the watcher's thread.
   class Service {
    public:
     virtual ~Service() = default;
-    /// Called before the thread sleeps: adds what shall wake it, returns for how many milliseconds
-    /// it may sleep (negative: no limit).
-    virtual int prepare(Sleep& sleep) = 0;
-    /// Called after it woke, with what `prepare` added.
+    /// Called before the thread sleeps: adds what must wake it, returns how long it may sleep
+    /// (negative: no limit).
+    virtual int64_t prepare(Sleep& sleep) = 0;
+    /// Called after it wakes, with what `prepare` added.
     virtual void serve(const Sleep& sleep) = 0;
   };
 
-  /// `lost(rank)` is called by who looks, once a peer, or again soon where it returns false. The
-  /// links, and the service, must live longer than the watcher. heartbeat: a file at whose start
-  /// the thread writes the time now and then, and 0 when it ends; negative: none.
+  /// The thread in `look` calls `lost(rank)` once for a peer, or again soon if that returns false.
+  /// The links and the service must outlive the watcher. heartbeat: a file at whose start the
+  /// thread writes the time now and then, and 0 when it ends; negative: none.
   Watcher(std::span<const Link> links, std::function<bool(int rank)> lost,
           Service* service = nullptr, int heartbeat = -1);
   ~Watcher();
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
 
-  /// Starts the thread; without it somebody else calls `look`.
+  /// Starts the thread; without it, another thread calls `look`.
   void start();
-  /// Waits for at most so long (negative: no limit) until something happens, and says who is lost.
-  void look(int milliseconds);
+  /// Waits for at most `limit_ns` (negative: no limit) until something happens; reports lost ranks.
+  void look(int64_t limit_ns);
 
-  /// Lets the thread end, which `end` and the destructor wait for.
+  /// Tells the thread to end; `end` and the destructor wait for that.
   void stop();
   void end();
-  /// Makes the thread look after its service now.
+  /// Makes the thread call its service now.
   void wake() const;
   /// Does the same to the watchers at the other ends of the links.
   void wake_peers() const;
 
  private:
   size_t own() const { return 2 * links_.size() + 1; }
-  int beat(int milliseconds);
+  int64_t beat(int64_t limit_ns);
   void write_beat(int64_t time) const;
 
   const std::span<const Link> links_;
   std::vector<Fd> processes_;  ///< of each link's peer
   std::function<bool(int)> lost_;
-  std::vector<int> undecided_;  ///< ranks to ask about again
+  std::vector<int> undecided_;  ///< ranks to report again
   Service* service_;
   const int heartbeat_;
   int64_t beaten_ns_ = 0;

@@ -1,1 +1,1 @@
-"""What Horovod's modules for the frameworks have in common."""
+"""The shared parts of Horovod's modules for frameworks."""

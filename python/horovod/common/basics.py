@@ -1,3 +1,3 @@
-"""Lifecycle and topology as the methods of one object."""
+"""Lifecycle and topology as methods of one object."""
 
 from sirtaki.core.basics import HorovodBasics

@@ -1,4 +1,4 @@
-"""States and the loop of elastic training, whatever the framework."""
+"""States and the loop of elastic training, for any framework."""
 
 from __future__ import annotations
 

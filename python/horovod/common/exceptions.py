@@ -10,7 +10,7 @@ from sirtaki.core.errors import (
 
 
 def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:
-    """Return what to say of a framework of another version than the one compiled against."""
+    """Return the message for a framework of another version than the compiled one."""
     return f"Horovod was compiled against {name} {version}, but {installed_version} is installed."
 
 

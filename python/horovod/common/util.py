@@ -1,4 +1,4 @@
-"""What can be used here, and other small helpers."""
+"""Checks for available features, and other small helpers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any
 
 from sirtaki.core.world import state
 
-# Remembers what a function has returned for the same arguments.
+# Caches a function's result for the same arguments.
 _cache = functools.cache
-# Numbers, and what marks a version before that release.
+# Numbers, and the suffix of versions before that release.
 _VERSION = re.compile(
     r"v?([0-9]+(?:\.[0-9]+)+)([-_.]?(?:a|b|c|rc|alpha|beta|pre|preview|dev))?", re.IGNORECASE
 )
 
 
 def get_ext_suffix() -> str:
-    """Return how the file names of compiled modules end."""
+    """Return the file name suffix of compiled modules."""
     return str(sysconfig.get_config_var("EXT_SUFFIX"))
 
 
@@ -38,13 +38,13 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Tell whether the binding of a framework can be imported: "torch", "tensorflow", "jax"."""
+    """Return whether the binding of a framework can be imported: "torch", "tensorflow", "jax"."""
     installed = importlib.util.find_spec(ext_base_name) is not None
     return installed and importlib.util.find_spec(f"sirtaki.{ext_base_name}") is not None
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Tell whether the framework sees a GPU; False for those without a binding."""
+    """Return whether the framework sees a GPU; False for those without a binding."""
     if ext_base_name != "torch" or not extension_available(ext_base_name):
         return False
     import torch
@@ -53,54 +53,54 @@ def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def mpi_built(verbose: bool = False) -> bool:
-    """Tell whether MPI can be used."""
+    """Return whether MPI can be used."""
     return state.mpi_built()
 
 
 def gloo_built(verbose: bool = False) -> bool:
-    """Tell whether the native transport, which takes Gloo's place, can be used."""
+    """Return whether the native transport, which takes Gloo's place, can be used."""
     return state.gloo_built()
 
 
 def nccl_built(verbose: bool = False) -> bool:
-    """Tell whether NCCL can be used."""
+    """Return whether NCCL can be used."""
     return bool(state.nccl_built())
 
 
 def ddl_built(verbose: bool = False) -> bool:
-    """Tell whether IBM DDL can be used."""
+    """Return whether IBM DDL can be used."""
     return state.ddl_built()
 
 
 def ccl_built(verbose: bool = False) -> bool:
-    """Tell whether Intel oneCCL can be used."""
+    """Return whether Intel oneCCL can be used."""
     return state.ccl_built()
 
 
 def cuda_built(verbose: bool = False) -> bool:
-    """Tell whether CUDA tensors are reduced on the GPU."""
+    """Return whether CUDA tensors are reduced on the GPU."""
     return state.cuda_built()
 
 
 def rocm_built(verbose: bool = False) -> bool:
-    """Tell whether ROCm tensors are reduced on the GPU."""
+    """Return whether ROCm tensors are reduced on the GPU."""
     return state.rocm_built()
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:
-    """Tell whether a number is a power of two."""
+    """Return whether a number is a power of two."""
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Tell whether a version is at least another.
+    """Return whether a version is at least another.
 
     Args:
         ver: A version, such as "2.16.1", "2.5.0a0+git" or "2.4".
-        target: The least one, as "major.minor.patch".
+        target: The minimum version, as "major.minor.patch".
 
     Raises:
-        ValueError: One of them is not such a text.
+        ValueError: One of them is not a version.
     """
     if not isinstance(target, str) or not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", target):
         raise ValueError(f"target={target!r} is not a version as major.minor.patch")
@@ -110,7 +110,7 @@ def is_version_greater_equal_than(ver: str, target: str) -> bool:
     numbers = [int(number) for number in found[1].split(".")]
     least = [int(number) for number in target.split(".")]
     numbers += [0] * (len(least) - len(numbers))
-    # A version before the target's release is not there yet.
+    # A prerelease of the target does not reach it.
     return numbers > least or (numbers == least and found[2] is None)
 
 
@@ -121,13 +121,13 @@ def split_list(items: Sequence[Any], parts: int) -> list[Sequence[Any]]:
 
 
 def is_iterable(x: object) -> bool:
-    """Tell whether `x` can be iterated over."""
+    """Return whether `x` can be iterated over."""
     return isinstance(x, Iterable)
 
 
 @contextmanager
 def env(**variables: str | None) -> Iterator[None]:
-    """Set environment variables, or unset those given as None, until the context is left."""
+    """Set environment variables, or unset those given as None, within the context."""
     before = {name: os.environ.get(name) for name in variables}
     _set(variables)
     try:

@@ -1,4 +1,4 @@
-"""The arguments of `horovodrun` as an object that programs fill in."""
+"""The arguments of `horovodrun` as an object for programs to fill in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class _HorovodArgs(argparse.Namespace):
     """All flags at their defaults, and one process.
 
     run_func: called on every rank instead of `command`, with the Python `executable`. use_gloo,
-    use_mpi: what starts the ranks. nics: network interfaces, separated by commas.
+    use_mpi: how the ranks are started. nics: network interfaces, separated by commas.
     """
 
     run_func: Callable[[], Any] | None = None

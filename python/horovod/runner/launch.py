@@ -11,21 +11,21 @@ from typing import Any
 from horovod.runner._arguments import _HorovodArgs
 from sirtaki.launch import cli, command
 from sirtaki.launch.api import NON_ZERO_STATUS, run
+from sirtaki.launch.flags.flags import flags_of, read_flags
 from sirtaki.launch.flags.parser import make_parser
-from sirtaki.launch.flags.settings import bring_in_config, make_settings
+from sirtaki.launch.flags.settings import make_settings
 from sirtaki.launch.starters import mpi
 
 
 def parse_args() -> _HorovodArgs:
-    """Return the arguments of this program as flags of `horovodrun`, numbers as numbers.
+    """Return the arguments of this program as flags of `horovodrun`, with numbers converted.
 
     Raises ValueError.
     """
     found = _HorovodArgs()
-    flags = make_parser("horovodrun").parse_args(sys.argv[1:])
-    bring_in_config(flags, lambda text: warnings.warn(text, stacklevel=3))
-    for name, value in vars(flags).items():
-        setattr(found, name, value)
+    args = make_parser("horovodrun").parse_args(sys.argv[1:])
+    flags = read_flags(args, {}, lambda text: warnings.warn(text, stacklevel=3))
+    vars(found).update({**vars(args), **vars(flags), **flags.knobs})
     found.use_gloo, found.use_mpi, found.use_jsrun = (
         flags.controller == name for name in ("gloo", "mpi", "jsrun")
     )
@@ -35,10 +35,10 @@ def parse_args() -> _HorovodArgs:
 
 
 def _run(args: _HorovodArgs) -> list[Any] | None:
-    """Start what `args` say and wait for it.
+    """Start the job that `args` describe, and wait for it.
 
-    Returns what `run_func` returned on each rank, None for a command. Raises RuntimeError when a
-    rank fails, ValueError for arguments that contradict each other.
+    Returns the result of `run_func` on each rank, None for a command. Raises RuntimeError when a
+    rank fails, ValueError for contradictory arguments.
     """
     if args.run_func is None:
         _run_command(args)
@@ -66,8 +66,8 @@ def _run_command(args: _HorovodArgs) -> None:
     args.controller = next((name for name, wanted in asked.items() if wanted), None)
     args.network_interfaces = [args.nics] if args.nics else None
     if args.use_mpi:
-        # Beside us: whoever calls this has more to do.
-        launch = mpi.prepare(make_settings(args, os.environ), os.environ)
+        # As a child process, because the caller has more to do.
+        launch = mpi.prepare(make_settings(flags_of(vars(args)), os.environ), os.environ)
         code = subprocess.call(launch.argv, env=launch.variables)
     else:
         code = command.run_parsed(args, "horovodrun")
@@ -76,7 +76,7 @@ def _run_command(args: _HorovodArgs) -> None:
 
 
 def run_commandline() -> None:
-    """Run `horovodrun` with the arguments of this program; raises SystemExit when it fails."""
+    """Run `horovodrun` with the arguments of this program; raises SystemExit on failure."""
     code = cli.horovodrun()
     if code != 0:
         sys.exit(code)

@@ -1,1 +1,3 @@
+from sirtaki.core.facade import *
 from sirtaki.torch import *
+from sirtaki.torch.mpi_ops import *

@@ -1,1 +1,1 @@
-"""Engines that move the data in place of our own transports, chosen by ``SIRTAKI_BACKEND``."""
+"""Backends that move the data in place of Sirtaki's transports, selected by ``SIRTAKI_BACKEND``."""

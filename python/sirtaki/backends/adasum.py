@@ -16,7 +16,7 @@ _KINDS = {dtypes.F16: np.float16, dtypes.F32: np.float32, dtypes.F64: np.float64
 
 
 def to_double(data: NDArray[np.uint8], dtype: int) -> NDArray[np.float64]:
-    """Return the elements that the bytes hold, of a floating dtype of the core."""
+    """Return the elements in the bytes, converted from a floating-point dtype of the core."""
     if dtype == dtypes.BF16:
         upper = data.view(np.uint16).astype(np.uint32) << np.uint32(16)
         return np.asarray(upper.view(np.float32), np.float64)
@@ -24,15 +24,15 @@ def to_double(data: NDArray[np.uint8], dtype: int) -> NDArray[np.float64]:
 
 
 def coefficients(gram: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return what each member's vector is multiplied with.
+    """Return the factor of each member's vector.
 
     Args:
-        gram: The products of the members' vectors with each other.
+        gram: The inner products of the members' vectors.
     """
     members = len(gram)
     nodes: list[NDArray[np.float64]] = list(np.eye(members))
     power = 1 << (members.bit_length() - 1)
-    # Members beyond a power of two are folded in first.
+    # Members beyond a power of two are combined first.
     for extra in range(power, members):
         _combine(gram, nodes, extra - power, extra)
     distance = 1
@@ -51,5 +51,5 @@ def _combine(gram: NDArray[np.float64], nodes: list[NDArray[np.float64]], a: int
 
 
 def _weight(across: float, square: float) -> float:
-    """A zero vector changes nothing, whatever its weight."""
+    """Return the weight of a zero vector does not matter."""
     return 1.0 - across / (2.0 * square) if square > 0 else 1.0

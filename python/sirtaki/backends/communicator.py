@@ -1,4 +1,4 @@
-"""What of MPI is asked where hardly anybody uses it: nothing is imported for an answer."""
+"""The MPI check that rarely matters, answered without an import."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ NAME = "mpi"
 
 
 def is_communicator(comm: object) -> bool:
-    """Tell whether `comm` is an mpi4py communicator, without importing mpi4py."""
+    """Return whether `comm` is an mpi4py communicator, without importing mpi4py."""
     return any(kind.__module__.startswith("mpi4py") for kind in type(comm).__mro__)

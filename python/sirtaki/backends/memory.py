@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 # (address, bytes) of each piece of memory, read or written one after the other.
 Stream = list[tuple[int, int]]
 
-# Longer scratch memory is given back after every operation.
+# Longer scratch buffers are freed after every operation.
 _KEPT_BYTES = 64 << 20
-# Smaller segments are copied together, so that many of them cost one call.
+# Smaller segments are copied together to save calls.
 _SMALL_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Run:
-    """Segments `first` to `last` (exclusive) of a stream; a part of one from `offset` on."""
+    """Segments `first` to `last` (exclusive) of a stream; `offset` skips the start of one."""
 
     first: int
     last: int
@@ -28,18 +28,18 @@ class Run:
     bytes: int
 
     def of(self, stream: Stream) -> Stream:
-        """Return these segments of a stream that has the borders the run was made for."""
+        """Return these segments of a stream with the layout that the run was made for."""
         if self.last - self.first == 1:
             return [(stream[self.first][0] + self.offset, self.bytes)]
         return stream[self.first : self.last]
 
 
 def runs(stream: Stream, most: int) -> Iterator[Run]:
-    """Cut a stream into runs of small neighbours, and of large segments or parts of them.
+    """Cut a stream into runs: small neighbouring segments together, large segments in parts.
 
     Args:
-        stream: Only its segments' lengths count, so members with equal borders get equal runs.
-        most: Bytes of the longest run.
+        stream: Only segment lengths matter, so members with equal layouts get equal runs.
+        most: The maximum bytes of a run.
     """
     first = held = 0
     for index, (_, size) in enumerate(stream):
@@ -85,27 +85,27 @@ def view(address: int, size: int) -> NDArray[np.uint8]:
 
 
 class Scratch:
-    """Memory that is used again and again; each purpose has its own."""
+    """Reusable memory, one buffer for each purpose."""
 
     def __init__(self) -> None:
         self._held: dict[str, NDArray[np.uint8]] = {}
 
     def address(self, purpose: str, size: int) -> int:
-        """Return where at least `size` bytes are; what was there for this purpose is lost."""
+        """Return the address of at least `size` bytes; this purpose's earlier contents are lost."""
         held = self._held.get(purpose)
         if held is None or held.nbytes < size:
             held = self._held[purpose] = np.empty(max(size, 64), np.uint8)
         return held.ctypes.data
 
     def trim(self) -> None:
-        """Give back what is too much to keep."""
+        """Free buffers that are too large to keep."""
         for purpose in [key for key, held in self._held.items() if held.nbytes > _KEPT_BYTES]:
             del self._held[purpose]
 
 
 @dataclass(frozen=True)
 class Block:
-    """The streams of all members in one block of memory: where it is, and who has what of it."""
+    """The streams of all members in one block of memory: its address and each member's part."""
 
     address: int
     counts: list[int]
@@ -119,7 +119,7 @@ class Block:
 
 
 def block(streams: Sequence[Stream], scratch: Scratch, purpose: str) -> Block:
-    """Lay out the streams of all members in one block: where they are, if they are neighbours."""
+    """Lay out the streams of all members in one block, in place if they are adjacent."""
     counts = [total(stream) for stream in streams]
     offsets = [sum(counts[:member]) for member in range(len(counts))]
     segments = [segment for stream in streams for segment in stream if segment[1]]
@@ -134,13 +134,13 @@ def block(streams: Sequence[Stream], scratch: Scratch, purpose: str) -> Block:
 
 
 def fill(made: Block, streams: Sequence[Stream]) -> None:
-    """Copy the streams into their block, unless they lie there."""
+    """Copy the streams into their block unless they are already there."""
     if not made.in_place:
         pack([segment for stream in streams for segment in stream], made.address)
 
 
 def empty(made: Block, streams: Sequence[Stream]) -> None:
-    """Copy the block to its streams, unless they lie there."""
+    """Copy the block to its streams unless they are already there."""
     if not made.in_place:
         unpack(made.address, [segment for stream in streams for segment in stream])
 

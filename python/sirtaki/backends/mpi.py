@@ -1,9 +1,10 @@
-"""The collectives on MPI, through mpi4py.
+"""Collectives on MPI, through mpi4py.
 
-What the ranks do and in which order stays the engine's business; MPI only moves the data.  MPI
-reduces where its result is what the core's kernels would give; else it moves slices to the member
-that reduces them: 16-bit floats (rounded once), bools, short integers (which wrap around), the
-minimum and maximum of floats (where any NaN gives NaN), and products of complex numbers.
+The engine decides what the ranks do and in which order; MPI only moves the data.  MPI reduces
+where its result equals that of the core's kernels.  Otherwise it moves slices to the member that
+reduces them: 16-bit floats (rounded once), bools, short integers (which wrap around), averages
+of integers (whose sum might overflow), the minimum and maximum of floats (where any NaN gives
+NaN), and products of complex numbers.
 """
 
 from __future__ import annotations
@@ -24,20 +25,19 @@ from sirtaki.backends.memory import Stream
 from sirtaki.core.operations import dtypes, kinds, reduce_ops
 
 _TYPES = {
-    # Those of 8 bits and less: only moved, but for the first ones.
-    **{code: "UINT8_T" for code in dtypes.CODES.values() if dtypes.BYTES[code] == 1},
+    # Unsigned integers, and other types by size, which MPI only moves.
+    **{
+        code: {1: "UINT8_T", 2: "UINT16_T", 4: "UINT32_T"}[dtypes.BYTES[code]]
+        for code in dtypes.CODES.values()
+        if dtypes.BYTES[code] < 8
+    },
     dtypes.I8: "INT8_T",
     dtypes.I16: "INT16_T",
     dtypes.I32: "INT32_T",
     dtypes.I64: "INT64_T",
-    dtypes.F16: "UINT16_T",
-    dtypes.BF16: "UINT16_T",
     dtypes.F32: "FLOAT",
     dtypes.F64: "DOUBLE",
-    dtypes.U16: "UINT16_T",
-    dtypes.U32: "UINT32_T",
     dtypes.U64: "UINT64_T",
-    dtypes.C32: "UINT32_T",
     dtypes.C64: "C_FLOAT_COMPLEX",
     dtypes.C128: "C_DOUBLE_COMPLEX",
 }
@@ -48,33 +48,33 @@ _FULL_COMPLEX = frozenset((dtypes.C64, dtypes.C128))
 _SUMS = {reduce_ops.Average: "SUM", reduce_ops.Sum: "SUM", reduce_ops.Product: "PROD"}
 _ORDERS = {reduce_ops.Min: "MIN", reduce_ops.Max: "MAX"}
 
-# Most bytes in one call where all members can cut alike: bounds the scratch memory.
+# Most bytes per call where all members can cut alike; bounds the scratch memory.
 _RUN_BYTES = 16 << 20
 _GROUP_TAG = 5172
 
-# Communicators by their members' ranks in MPI's world. An MPI library has few of them and our
-# worlds come and go, so they are kept until the process ends.
+# Communicators by their members' ranks in MPI's world. MPI libraries limit their number and worlds
+# come and go, so communicators are kept until the process ends.
 _communicators: dict[tuple[int, ...], Any] = {}
 
 
 def built() -> bool:
-    """Tell whether mpi4py and an MPI for it are installed, without importing or loading them."""
+    """Return whether mpi4py and an MPI for it are installed, without importing or loading them."""
     if importlib.util.find_spec("mpi4py") is None:
         return False
-    # Both take long to import, and hardly any process asks.
+    # Both are slow to import, and few processes need them.
     import ctypes.util
     import shutil
 
-    # An MPI that pip installed is beside Python, whose folder need not be on the PATH.
+    # A pip-installed MPI is in Python's folder, which need not be on the PATH.
     found = shutil.which("mpirun") or shutil.which("mpirun", path=str(Path(sys.executable).parent))
     return found is not None or ctypes.util.find_library("mpi") is not None
 
 
 def library(multiple_threads: bool = True) -> Any:
-    """Start MPI in this process, unless it runs already, and return ``mpi4py.MPI``.
+    """Start MPI in this process, unless it is running, and return ``mpi4py.MPI``.
 
     Args:
-        multiple_threads: Whether the script may call MPI at the same time as the engine does.
+        multiple_threads: Whether the script may call MPI concurrently with the engine.
 
     Raises:
         ValueError: mpi4py or the MPI library is missing, MPI has been finalised, or it was started
@@ -104,20 +104,20 @@ def library(multiple_threads: bool = True) -> Any:
 
 
 def threads_supported() -> bool:
-    """Tell whether several threads may call the running MPI at a time."""
+    """Return whether the running MPI supports calls from several threads."""
     from mpi4py import MPI
 
     return bool(MPI.Query_thread() == MPI.THREAD_MULTIPLE)
 
 
 def ranks_of(comm: Any, rank: int, size: int, or_none: bool = False) -> list[int]:
-    """Return the launcher's ranks of the processes of a communicator, in its order.
+    """Return the launcher ranks of a communicator's processes, in its order.
 
     Args:
-        comm: An mpi4py intracommunicator that this process is in.
-        rank: This process's rank at the launcher.
-        size: How many processes the launcher started.
-        or_none: Whether `comm` may be COMM_NULL, which has none.
+        comm: An mpi4py intracommunicator that includes this process.
+        rank: This process's launcher rank.
+        size: The number of processes that the launcher started.
+        or_none: Whether `comm` may be COMM_NULL, which has no ranks.
 
     Raises:
         ValueError: `comm` is null, has two groups or processes that the launcher has not started,
@@ -159,7 +159,7 @@ def _communicator(mpi: Any, ranks: Sequence[int]) -> Any:
 
 @dataclass(frozen=True)
 class _Operation:
-    """What is asked for; root is a member of the communicator."""
+    """The requested operation; root is a member of the communicator."""
 
     comm: Any
     dtype: int
@@ -174,7 +174,7 @@ class _Operation:
 
 
 class MpiBackend:
-    """Moves the data of one world; see callback_backend.h for what the engine asks.
+    """Moves the data of one world; see callback_backend.h for the engine's calls.
 
     Args:
         mpi: What `library` returned.
@@ -207,7 +207,7 @@ class MpiBackend:
             self._sets[number] = _communicator(self._mpi, [self._ranks[rank] for rank in ranks])
 
     def remove_set(self, number: int) -> None:
-        """Forget a process set."""
+        """Remove a process set."""
         self._sets.pop(number, None)
 
     def run(
@@ -222,7 +222,7 @@ class MpiBackend:
         inputs: list[Stream],
         outputs: list[Stream],
     ) -> None:
-        """Run one operation; the numbers are the core's."""
+        """Run one operation; the numbers follow the core's definitions."""
         operation = _Operation(self._sets[set_id], dtype, op, pre, post, root)
         try:
             self._kinds[kind](operation, inputs, outputs)
@@ -245,7 +245,7 @@ class MpiBackend:
     def _reduce_run(
         self, ask: _Operation, source: Stream, target: Stream | None, everyone: bool = True
     ) -> None:
-        """Reduce a run; its result goes to `target`, None where it is not wanted."""
+        """Reduce a run into `target`, or None where the result is not needed."""
         size = memory.total(source)
         begin = end = self._contiguous(source, "source")
         direct = target is None or len(target) == 1
@@ -260,7 +260,7 @@ class MpiBackend:
             memory.unpack(end, target)
 
     def _mpi_op(self, ask: _Operation) -> Any:
-        if ask.dtype in _LONG_INTEGERS:
+        if ask.dtype in _LONG_INTEGERS and ask.op != reduce_ops.Average:
             return getattr(self._mpi, {**_SUMS, **_ORDERS}[ask.op])
         if ask.dtype in _FULL_FLOATS and ask.op in _SUMS:
             return getattr(self._mpi, _SUMS[ask.op])
@@ -292,7 +292,7 @@ class MpiBackend:
     def _reduce_by_slices(
         self, ask: _Operation, where: tuple[int, int, int], everyone: bool
     ) -> None:
-        """Every member reduces its slice in the members' order, so all get the same bits."""
+        """Reduce one slice per member, in the members' order, so that all get the same bits."""
         begin, end, size = where
         parts, counts = self._exchange_slices(ask, begin, size)
         own = counts[ask.comm.Get_rank()]
@@ -309,7 +309,7 @@ class MpiBackend:
     def _exchange_slices(
         self, ask: _Operation, begin: int, size: int
     ) -> tuple[list[int], list[int]]:
-        """Return where all members' data for this member's slice is, and all slices' bytes."""
+        """Return all members' data for this member's slice, as addresses, and the slice sizes."""
         members, unit = ask.comm.Get_size(), dtypes.BYTES[ask.dtype]
         counts = [count * unit for count in memory.slices(size // unit, members)]
         own = counts[ask.comm.Get_rank()]
@@ -352,7 +352,7 @@ class MpiBackend:
         self._allreduce(total, [target], [target])
 
     def _products(self, ask: _Operation, source: Stream) -> Any:
-        """Return the products of the members' vectors with each other, for each segment."""
+        """Return the inner products of the members' vectors, for each segment."""
         members, rank = ask.comm.Get_size(), ask.comm.Get_rank()
         grams = np.zeros((len(source), members, members))
         for run in memory.runs(source, _RUN_BYTES):
@@ -424,10 +424,10 @@ class MpiBackend:
     def _barrier(self, ask: _Operation, _inputs: list[Stream], _outputs: list[Stream]) -> None:
         ask.comm.Barrier()
 
-    # ---- What mpi4py wants ----
+    # ---- mpi4py arguments ----
 
     def _contiguous(self, stream: Stream, purpose: str) -> int:
-        """Return where the stream lies in one piece, copied if it does not."""
+        """Return the address of the stream in contiguous memory, copied if necessary."""
         made = memory.block([stream], self._scratch, purpose)
         memory.fill(made, [stream])
         return made.address
@@ -439,7 +439,7 @@ class MpiBackend:
     def _parts(
         self, address: int, counts: Sequence[int], offsets: Sequence[int], dtype: int
     ) -> list[Any]:
-        """Describe a block; counts and offsets in bytes."""
+        """Describe a block, with counts and offsets in bytes."""
         unit = dtypes.BYTES[dtype]
         ends = [offset + count for offset, count in zip(offsets, counts, strict=True)]
         return [
@@ -454,7 +454,7 @@ class MpiBackend:
 
 
 def _overlaps(stream: Stream, first: int, last: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (segment, begin, end) for what each segment has of bytes `first` to `last`."""
+    """Yield (segment, begin, end) for each segment's share of bytes `first` to `last`."""
     at = 0
     for index, (_, size) in enumerate(stream):
         begin, end = max(at, first), min(at + size, last)

@@ -1,4 +1,4 @@
-"""Checkpoints of a job, whatever the framework: each adapter's module `checkpoint` drives them."""
+"""Checkpoints of a job for any framework; each adapter's module `checkpoint` drives them."""
 
 from sirtaki.checkpoint.framework import Array, Framework
 from sirtaki.checkpoint.guards import Guards

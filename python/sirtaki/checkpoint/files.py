@@ -1,6 +1,6 @@
-"""Checkpoints on a disk: a folder for each, in it a file for each part, whole or not there.
+"""Checkpoints on disk: one folder for each, with one file per part, either complete or absent.
 
-A file is NumPy's `.npz`: `meta` is JSON, the other members are the bytes of arrays.
+A file is NumPy's `.npz`: `meta` is JSON, the other members are the arrays' bytes.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _PART = re.compile(r"part-(\d{5})-of-(\d{5})\.npz")
 
 
 def folder_of(root: Path, step: int, token: str) -> Path:
-    """Return the folder of a checkpoint; `token` tells attempts at the same step apart."""
+    """Return the folder of a checkpoint; `token` distinguishes attempts at the same step."""
     return root / f"step-{step:010d}-{token}"
 
 
 def write_part(
     folder: Path, part: int, parts: int, meta: Mapping[str, Any], arrays: Mapping[int, Array]
 ) -> None:
-    """Write a file beside where it belongs, and rename it when the disk has it.
+    """Write a file beside its destination, and rename it once it is on disk.
 
     Raises:
-        OSError: It cannot be written; nothing is left of it.
+        OSError: It cannot be written; no partial file remains.
     """
     folder.mkdir(parents=True, exist_ok=True)
     described = {index: (a.kind, a.dtype, a.shape) for index, a in arrays.items()}
@@ -48,7 +48,8 @@ def write_part(
     final = folder / f"part-{part:05d}-of-{parts:05d}.npz"
     new = folder / f"{final.name}.new"
     try:
-        with new.open("wb") as file:
+        new.unlink(missing_ok=True)
+        with new.open("xb") as file:  # never follows another user's link
             np.savez(file, **content)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
@@ -69,10 +70,10 @@ def _sync(folder: Path) -> None:
 
 
 def read_part(file: Path) -> tuple[dict[str, Any], dict[int, Array]]:
-    """Return what `write_part` was given.
+    """Return the values passed to `write_part`.
 
     Raises:
-        CheckpointError: The file is damaged, or of something else.
+        CheckpointError: The file is damaged, or not a checkpoint.
     """
     try:
         with np.load(file, allow_pickle=False) as content:
@@ -100,10 +101,10 @@ def read_part(file: Path) -> tuple[dict[str, Any], dict[int, Array]]:
 
 
 def parts_of(folder: Path) -> list[Path]:
-    """Return the files of a whole checkpoint.
+    """Return the files of a complete checkpoint.
 
     Raises:
-        CheckpointError: Some are missing or cut short.
+        CheckpointError: Some are missing or truncated.
     """
     names = {match.groups(): file for file in folder.iterdir() if (match := _match(file))}
     counts = {int(count) for _, count in names}
@@ -128,12 +129,12 @@ def _match(file: Path) -> re.Match[str] | None:
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Tell whether a folder is one of a checkpoint, whole or not."""
+    """Return whether a folder contains a checkpoint, complete or not."""
     return _FOLDER.fullmatch(folder.name) is not None
 
 
 def folders(root: Path) -> list[Path]:
-    """Return the checkpoints in a folder, whole or not, the newest first."""
+    """Return the checkpoints in a folder, complete or not, newest first."""
     if root.exists() and not root.is_dir():
         raise CheckpointError(f"{root} is a file: checkpoints need a folder of their own")
     if not root.exists():
@@ -150,7 +151,7 @@ def step_of(folder: Path) -> int:
 
 
 def latest(root: Path) -> Path | None:
-    """Return the newest whole checkpoint in a folder, or None; a warning names each other one."""
+    """Return the newest complete checkpoint, or None; warn about each incomplete newer one."""
     for folder in folders(root):
         try:
             parts_of(folder)
@@ -162,12 +163,12 @@ def latest(root: Path) -> Path | None:
 
 
 def prune(root: Path, keep: int, newest: Path) -> None:
-    """Remove all but the newest whole checkpoints, and what came to nothing before them.
+    """Remove all but the newest complete checkpoints, and incomplete ones before them.
 
     Args:
-        root: Where they are.
-        keep: How many stay.
-        newest: Stays in any case, for parts of it may still be written.
+        root: The folder of the checkpoints.
+        keep: The number to keep.
+        newest: Always kept, since parts of it may still be being written.
     """
     whole = 1
     for folder in folders(root):

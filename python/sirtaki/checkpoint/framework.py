@@ -1,4 +1,4 @@
-"""What checkpoints ask of a framework."""
+"""The interface between checkpoints and a framework."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Array(NamedTuple):
-    """An array of a framework in the host's memory, as bytes."""
+    """A framework's array in host memory, as bytes."""
 
     kind: str
     dtype: str
@@ -18,20 +18,20 @@ class Array(NamedTuple):
 
 
 class Framework:
-    """NumPy's arrays, and what has `state_dict` and `load_state_dict`; the base of the others."""
+    """NumPy arrays and objects with `state_dict` and `load_state_dict`; base of the others."""
 
     name = "numpy"
 
     def capture(self, value: Any) -> Any:
-        """Return a tree of containers, arrays and plain objects that stands for a value."""
+        """Return a tree of containers, arrays and plain objects that represents a value."""
         return value.state_dict() if hasattr(value, "state_dict") else value
 
     def restore(self, value: Any, tree: Any) -> Any:
-        """Return what `capture` had; a value that can change is changed.
+        """Restore the value that `capture` read, in place if it is mutable, and return it.
 
         Args:
-            value: As given to `load`.
-            tree: Of the checkpoint.
+            value: The value passed to `load`.
+            tree: The tree from the checkpoint.
         """
         if not hasattr(value, "load_state_dict"):
             return tree
@@ -39,29 +39,29 @@ class Framework:
         return value
 
     def is_array(self, leaf: Any) -> bool:
-        """Tell whether a leaf is written as an array; it has `nbytes` then."""
+        """Return whether a leaf is written as an array; it then has `nbytes`."""
         return isinstance(leaf, np.ndarray | np.generic) and not leaf.dtype.hasobject
 
     def is_finite(self, leaf: Any) -> bool:
-        """Tell whether all numbers of an array are finite."""
+        """Return whether all elements of an array are finite."""
         return leaf.dtype.kind not in "fc" or bool(np.isfinite(leaf).all())
 
     def to_host(self, leaf: Any) -> Array:
-        """Return an array in the host's memory, which may be that of the leaf."""
+        """Return an array in host memory, which may be the leaf's own."""
         kind = "array" if isinstance(leaf, np.ndarray) else "scalar"
         array = np.ascontiguousarray(leaf)
         return Array(kind, array.dtype.str, np.shape(leaf), array.reshape(-1).view(np.uint8))
 
     def from_host(self, array: Array) -> Any:
-        """Return the leaf of which `to_host` has made an array."""
+        """Return the leaf from which `to_host` made an array."""
         found = array.data.view(np.dtype(array.dtype)).reshape(array.shape)
         return found[()] if array.kind == "scalar" else found
 
     def random(self) -> dict[str, Any]:
-        """Return the states of this process's generators of random numbers."""
+        """Return the states of this process's random number generators."""
         return {"python": random.getstate(), "numpy": np.random.get_state()}
 
     def set_random(self, states: dict[str, Any]) -> None:
-        """Go on with the random numbers of `random`."""
+        """Restore the generator states that `random` returned."""
         random.setstate(states["python"])
         np.random.set_state(states["numpy"])

@@ -1,4 +1,4 @@
-"""Guards against faults that nobody reports: values that differ among ranks, or are no numbers."""
+"""Guards against silent faults: values that differ among ranks, or are not finite."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Guards:
         self._framework = framework
 
     def require_equal(self, value: Any) -> None:
-        """Compare hashes of all arrays over the ranks; all ranks call it together.
+        """Compare hashes of all arrays across ranks; all ranks call it together.
 
-        Between ranks go 16 bytes for each array. Every byte is hashed, so call it once in some
-        hundred steps.
+        Ranks exchange 16 bytes per array. Every byte is hashed, so call it once every few hundred
+        steps.
 
         Args:
             value: A model, an optimizer, an elastic state, or a tree of arrays.
@@ -47,15 +47,15 @@ class Guards:
             raise DivergedError(_difference([each[0] for each in told], [each[1] for each in told]))
 
     def require_finite(self, value: Any) -> None:
-        """Look for what is infinite or no number, on this rank alone.
+        """Check for infinities and NaNs on this rank alone.
 
-        Call it with gradients before they are reduced: the sum would give it to all ranks.
+        Call it with gradients before they are reduced: the sum would spread them to all ranks.
 
         Args:
             value: Gradients, or whatever `require_equal` takes.
 
         Raises:
-            NotFiniteError: There is one; names this rank and the first such array.
+            NotFiniteError: There is one; the message names this rank and the first such array.
         """
         for name, leaf in self._arrays(value):
             if not self._framework.is_finite(leaf):
@@ -91,7 +91,7 @@ def not_finite(name: str) -> NotFiniteError:
 
 
 def _difference(hashes: list[dict[str, bytes]], hosts: list[str]) -> str:
-    """Say which ranks differ from most others, and in what."""
+    """Describe which ranks differ from most others, and in which arrays."""
     keys = [tuple(each.items()) for each in hashes]
     usual, count = Counter(keys).most_common(1)[0]
     different = [rank for rank, key in enumerate(keys) if key != usual]

@@ -1,4 +1,4 @@
-"""Trees of Python's containers as JSON, with their arrays beside it."""
+"""Trees of Python containers as JSON, with their arrays stored separately."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _PLAIN = (type(None), bool, int, float, str)
 
 
 def pack(tree: Any, framework: Framework, arrays: list[Any]) -> Any:
-    """Return a tree as JSON's objects.
+    """Return a tree as JSON objects.
 
     Args:
-        tree: Of dicts, lists, tuples, arrays, numbers, texts; what is none of these is pickled.
+        tree: Dicts, lists, tuples, arrays, numbers and strings; other objects are pickled.
         framework: Knows which leaves are arrays.
-        arrays: Its arrays are added here.
+        arrays: The tree's arrays are appended here.
 
     Raises:
-        CheckpointError: Something cannot be pickled; the message says where it is.
+        CheckpointError: An object cannot be pickled; the message gives its location.
     """
     return _Packer(framework, arrays).pack(tree, "state")
 
@@ -66,15 +66,15 @@ def _pickled(value: Any, where: str) -> Any:
 
 
 def unpack(packed: Any, arrays: Sequence[Any], trusted: bool) -> Any:
-    """Return the tree that `pack` was given.
+    """Return the tree that was passed to `pack`.
 
     Args:
-        packed: JSON's objects.
+        packed: JSON objects.
         arrays: The arrays, in the order of `pack`.
         trusted: Whether to unpickle, which runs code that the file names.
 
     Raises:
-        CheckpointError: There is something to unpickle, and `trusted` is False.
+        CheckpointError: An object needs unpickling, and `trusted` is False.
     """
     if not isinstance(packed, dict):
         return packed
@@ -101,11 +101,11 @@ def unpack(packed: Any, arrays: Sequence[Any], trusted: bool) -> Any:
 
 
 def shares(sizes: Sequence[int], parts: int) -> list[int]:
-    """Return which part each array goes to, so that parts have about equally many bytes.
+    """Return the part of each array, so that parts have about the same number of bytes.
 
     Args:
-        sizes: Of the arrays.
-        parts: How many there are.
+        sizes: The arrays' bytes.
+        parts: The number of parts.
     """
     chosen = [0] * len(sizes)
     filled = [0] * parts

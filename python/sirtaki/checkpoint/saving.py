@@ -1,4 +1,4 @@
-"""Saving on all ranks, in the background; and loading on any number of them."""
+"""Saves on all ranks in the background, and loads on any number of ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Path = str | os.PathLike[str]
 
 
 class Loaded(NamedTuple):
-    """What a checkpoint has brought back."""
+    """The result of loading a checkpoint."""
 
     step: int
     state: Any
@@ -38,9 +38,14 @@ class _Writing:
         self._problem: str | None = None
 
     def start(self, write: Callable[[], None]) -> None:
-        # It is no daemon: a process that ends normally writes to the end.
-        self._thread = threading.Thread(target=self._run, args=(write,), name="checkpoint")
-        self._thread.start()
+        # Not a daemon thread: a process that exits normally finishes writing.
+        thread = threading.Thread(target=self._run, args=(write,), name="checkpoint")
+        try:
+            thread.start()
+        except RuntimeError:  # no thread could be started
+            self._run(write)
+        else:
+            self._thread = thread
 
     def _run(self, write: Callable[[], None]) -> None:
         try:
@@ -50,7 +55,7 @@ class _Writing:
             print(f"sirtaki: a checkpoint could not be written: {error}", file=sys.stderr)
 
     def finish(self) -> str | None:
-        """Wait for it; return what went wrong."""
+        """Wait until it is written; return its error."""
         if self._thread is not None:
             self._thread.join()
         self._thread, problem, self._problem = None, self._problem, None
@@ -67,7 +72,7 @@ class Checkpoints:
     def __init__(self, framework: Framework) -> None:
         self._framework = framework
         self._writing = _Writing()
-        # Where the last one is, and its step: whole as soon as all ranks have written their parts.
+        # The folder and step of the last one; complete once all ranks have written their parts.
         self._last: tuple[str, int] | None = None
 
     def save(
@@ -81,23 +86,22 @@ class Checkpoints:
     ) -> None:
         """Write a checkpoint; all ranks call it together.
 
-        What is to be written is copied before the call returns. The states of the generators of
-        random numbers of all ranks are written, too. A crash at any moment leaves the last
-        checkpoint whole.
+        The data is copied before the call returns. The random states of all ranks are written, too.
+        A crash at any moment leaves the last checkpoint intact.
 
         Args:
-            path: A folder for the checkpoints of this training; it is made if necessary.
-            state: An elastic state, or a dict of what is to be saved: models, optimizers, whatever
-                has `state_dict()` and `load_state_dict()`, arrays and plain objects.
-            step: How far training has come.
-            async_: Whether to write in the background; the next `save` or `wait` raises what went
-                wrong there.
-            keep: How many checkpoints stay.
+            path: The folder for this training's checkpoints; it is created if necessary.
+            state: An elastic state, or a dict of values to save: models, optimizers, other
+                objects with `state_dict()` and `load_state_dict()`, arrays and plain objects.
+            step: The training step.
+            async_: Whether to write in the background; the next `save` or `wait` raises any
+                error from that write.
+            keep: The number of checkpoints to keep.
             sharded: Whether each rank writes a share of the arrays, to a folder that all ranks
-                share; else rank 0 writes all.
+                share; otherwise rank 0 writes all of them.
 
         Raises:
-            CheckpointError: This one or the one before could not be written; on all ranks.
+            CheckpointError: This or the last checkpoint could not be written; raised on all ranks.
             ValueError: `step` is negative, or `keep` not positive.
             HorovodInternalError: A rank was lost.
         """
@@ -165,42 +169,42 @@ class Checkpoints:
         """Wait until the last checkpoint is written; all ranks call it together.
 
         Raises:
-            CheckpointError: It could not be written; on all ranks.
+            CheckpointError: It could not be written; raised on all ranks.
         """
         told = _allgather(self._writing.finish(), "checkpoint.wait")
         _raise(told, None)
         _note(self._last)
 
     def latest(self, path: _Path) -> Path | None:
-        """Return the newest whole checkpoint in a folder, or None; any rank may call it.
+        """Return the newest complete checkpoint in a folder, or None; any rank may call it.
 
         A warning names each newer one that is incomplete.
 
         Args:
-            path: As given to `save`.
+            path: The path passed to `save`.
         """
         return files.latest(Path(path))
 
     def load(self, path: _Path, state: Any = None, trusted: bool = False) -> Loaded | None:
-        """Bring back the newest whole checkpoint; all ranks call it together.
+        """Load the newest complete checkpoint; all ranks call it together.
 
-        The number of ranks may be another than when it was saved. Ranks that there were then go on
-        with their random numbers. Of a checkpoint that rank 0 has written alone, only rank 0 needs
-        to see the file. In an elastic job only rank 0 loads, for processes that come later do not
-        call this together with others; `run` gives its state to all, and their random numbers to
-        the ranks that there were.
+        The number of ranks may differ from when it was saved. Ranks that existed then restore
+        their random states. If rank 0 wrote the checkpoint alone, only rank 0 needs access to the
+        file. In an elastic job only rank 0 loads, because processes that join later do not call
+        this together with others; `run` sends its state to all ranks, and random states to those
+        that existed then.
 
         Args:
-            path: As given to `save`, or what `latest` returned.
-            state: Like the one that was saved; it is brought back in place where that is possible.
-                None: the saved tree is returned as it is.
+            path: The path passed to `save`, or the result of `latest`.
+            state: Like the one that was saved; restored in place where possible. None: the
+                saved tree is returned unchanged.
             trusted: Whether to unpickle objects, which runs code that the file names.
 
         Returns:
-            What was loaded; None if there is no checkpoint, and on other ranks of an elastic job.
+            The loaded data; None if there is no checkpoint, or on other ranks of an elastic job.
 
         Raises:
-            CheckpointError: A file is damaged, or of something else; on all ranks.
+            CheckpointError: A file is damaged, or not a checkpoint; raised on all ranks.
             HorovodInternalError: A rank was lost.
         """
         alone = elastic.is_elastic() or not world.is_initialized()
@@ -260,7 +264,7 @@ class Checkpoints:
 
 
 def _note(whole: tuple[str, int] | None) -> None:
-    """Let an elastic job's launcher and this host know where the last checkpoint is."""
+    """Report to an elastic job's launcher and to this host where the last checkpoint is."""
     if whole is not None and elastic.is_elastic():
         elastic.note_checkpoint(*whole)
 
@@ -291,7 +295,7 @@ def _keep(value: Any, root: int) -> Any:
 
 
 def _tried(action: Callable[[], Any], root: int, exchange: Callable[[Any, int], Any]) -> Any:
-    """Do something on one rank; return its result, or raise its error, on all."""
+    """Call a function on one rank; return its result, or raise its error, on all."""
     told: tuple[Any, str | None] = (None, None)
     if _rank() == root:
         try:

@@ -1,4 +1,4 @@
-"""Lifecycle and topology as the methods of one object, where Horovod's scripts look for them."""
+"""Lifecycle and topology as methods of one object, where Horovod scripts look for them."""
 
 from __future__ import annotations
 

@@ -6,12 +6,16 @@ import os
 import signal
 import socket
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
-from sirtaki.records import dataclass, field, replace
-from sirtaki.rendezvous.words import heap_mode, truth
+from sirtaki.rendezvous.trust.auth import repr_without
+from sirtaki.rendezvous.words import refuse_shared_heap, truth
 from sirtaki.rendezvous.world.membership import Membership, Topology
-from sirtaki.rendezvous.world.placement import Placement
-from sirtaki.rendezvous.world.started_by import Start, find_start
+from sirtaki.schedulers.start import Start
+from sirtaki.schedulers.table import find_start, start_seconds
+
+if TYPE_CHECKING:
+    from sirtaki.rendezvous.world.placement import Placement
 
 __all__ = ["Autotune", "Config", "Topology", "stall_seconds"]
 
@@ -20,16 +24,15 @@ _DEFAULT_STALL_WARNING_SECONDS = 10.0
 _CPU_OPERATIONS = ("native", "gloo", "mpi", "ccl")
 _GPU_OPERATIONS = ("nccl", "host", "mpi", "ddl")
 _DEVICE_OPERATIONS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter")
-# Linux has real-time signals; elsewhere nobody asks for stacks.
+# Linux has real-time signals; no other system serves stack requests.
 _FIRST_SIGNAL: int = getattr(signal, "SIGRTMIN", 0)
 _LAST_SIGNAL: int = getattr(signal, "SIGRTMAX", 0)
 _STACKS_SIGNAL = max(0, _LAST_SIGNAL - 4)
 _LOG_LEVELS = ("trace", "debug", "info", "warning", "error", "fatal")
 
 
-@dataclass(frozen=True)
-class Autotune:
-    """How the engine looks for good settings by itself; what the user set stays as it is."""
+class Autotune(NamedTuple):
+    """The engine's search for good settings; values that the user set stay fixed."""
 
     enabled: bool = False
     log: str = ""
@@ -40,20 +43,19 @@ class Autotune:
     fusion_fixed: bool = False
 
 
-@dataclass(frozen=True)
-class Config:
-    """Everything the environment can set, validated.
+class Config(NamedTuple):
+    """All settings from the environment, validated.
 
     Sizes are in bytes, times in seconds.  ``SIRTAKI_X`` is read before ``HOROVOD_X``.
     """
 
-    topology: Topology = field(default_factory=Topology)
+    topology: Topology = Topology()
     epoch: int = 0
     hostname: str = "localhost"
     rendezvous: str = ""
-    start: Start = field(default_factory=lambda: Start(Topology()))
+    start: Start = Start(Topology())
     secret_file: str = ""
-    secret: bytes | None = field(default=None, repr=False)
+    secret: bytes | None = None
     interfaces: tuple[str, ...] = ()
     shared_folder: str = "~/.sirtaki/jobs"
     host_id: str = ""
@@ -77,16 +79,18 @@ class Config:
     heartbeat_file: str = ""
     log_level: int = _LOG_LEVELS.index("warning")
     log_time: bool = True
-    autotune: Autotune = field(default_factory=Autotune)
+    autotune: Autotune = Autotune()
     backend: str = "native"
     mpi_threads: bool = True
     staged: frozenset[str] = frozenset()
     thread_affinity: tuple[int, ...] = ()
     keep_memory: bool = True
-    shared_heap: bool = True
     malloc_settings: tuple[str, ...] = ()
     stacks_signal: int = _STACKS_SIGNAL
     watched: bool = False
+
+    def __repr__(self) -> str:
+        return repr_without(self, "secret")
 
     @property
     def membership(self) -> Membership:
@@ -103,14 +107,16 @@ class Config:
 
         Args:
             environ: Variables to read; default ``os.environ``.
-            placement: This process's place, in place of what variables say of it.
+            placement: This process's place, which overrides the variables.
 
         Raises:
             ValueError: A value cannot be parsed, or the description of the world is incomplete or
-                contradicts itself; the message lists what was found.
+                contradicts itself; the message lists the values found.
         """
-        # A copy: os.environ encodes and decodes at each look, of which there are a hundred.
-        env = _Reader(dict(os.environ if environ is None else environ))
+        # A copy: os.environ encodes and decodes at each of about a hundred look-ups.
+        variables = dict(os.environ if environ is None else environ)
+        refuse_shared_heap(variables)
+        env = _Reader(variables)
         start = _read_start(env) if placement is None else Start(placement.topology)
         config = Config(
             topology=start.topology,
@@ -151,7 +157,6 @@ class Config:
             thread_affinity=env.integers("THREAD_AFFINITY"),
             mpi_threads=not env.flag("MPI_THREADS_DISABLE"),
             keep_memory=env.flag("KEEP_MEMORY", default=True),
-            shared_heap=heap_mode(env.text("SHARED_HEAP", "")) != "off",
             malloc_settings=env.malloc_settings(),
             stacks_signal=_read_stacks_signal(env),
             watched=env.flag("WATCHED"),
@@ -159,8 +164,7 @@ class Config:
         return config if placement is None else config._at(placement)
 
     def _at(self, placement: Placement) -> Config:
-        return replace(
-            self,
+        return self._replace(
             epoch=placement.epoch,
             rendezvous=placement.store,
             secret=placement.secret,
@@ -173,7 +177,7 @@ def stall_seconds(environ: Mapping[str, str]) -> float:
     """Return after how many seconds without progress a hang is reported, 0 for never.
 
     Raises:
-        ValueError: A variable does not say.
+        ValueError: A variable cannot be parsed.
     """
     return _read_stall_warning(_Reader(dict(environ)))
 
@@ -192,12 +196,12 @@ class _Reader:
         return "HOROVOD_" + name, None
 
     def start(self) -> Start | None:
-        """How this process was started by something else than our launcher."""
+        """Return the program other than our launcher that started this process, if any."""
         return find_start(self._environ)
 
     def start_timeout(self) -> float:
-        """How long ranks are waited for; in a pod longer, as images of others are fetched first."""
-        return 300.0 if self._environ.get("KUBERNETES_SERVICE_HOST") else 30.0
+        """Return how long to wait for ranks; longer in a pod, where images may still be pulled."""
+        return start_seconds(self._environ) or 30.0
 
     def has(self, name: str) -> bool:
         return self._find(name)[1] is not None
@@ -231,7 +235,7 @@ class _Reader:
         return number
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """A list of whole numbers that are not negative, separated by commas."""
+        """Return a list of non-negative integers, separated by commas."""
         variable, value = self._find(name)
         words = [word.strip() for word in value.split(",")] if value else []
         if not all(word.isascii() and word.isdigit() for word in words):
@@ -239,7 +243,7 @@ class _Reader:
         return tuple(map(int, words))
 
     def malloc_settings(self) -> tuple[str, ...]:
-        """The variables by which a user sets glibc's malloc himself."""
+        """Return the variables by which users configure glibc's malloc."""
         own = [name for name in self._environ if name.startswith("MALLOC_")]
         if "glibc.malloc." in self._environ.get("GLIBC_TUNABLES", ""):
             own.append("GLIBC_TUNABLES")
@@ -255,7 +259,7 @@ class _Reader:
         return said
 
     def choice(self, name: str, words: tuple[str, ...], default: str) -> int:
-        """The number of the word that is set, in any case."""
+        """Return the index of the configured word, ignoring case."""
         variable, value = self._find(name)
         word = (value or default).lower()
         if word not in words:
@@ -263,7 +267,7 @@ class _Reader:
         return words.index(word)
 
     def found(self, names: tuple[str, ...]) -> str:
-        """What is set of these variables, for messages."""
+        """Return the values of those variables that are set, for messages."""
         lines = [f"{key}={value}" for key, value in map(self._find, names) if value is not None]
         return ", ".join(lines) or "none of them"
 
@@ -296,7 +300,7 @@ def _read_stacks_signal(env: _Reader) -> int:
 
 
 def _read_backend(env: _Reader) -> str:
-    """What moves the data; Horovod's other names for operations on CPUs mean our transports."""
+    """Return what moves the data; Horovod's other CPU operations select our transports."""
     if env.text("BACKEND", ""):
         return ("native", "mpi")[env.choice("BACKEND", ("native", "mpi"), "native")]
     chosen = _CPU_OPERATIONS[env.choice("CPU_OPERATIONS", _CPU_OPERATIONS, "native")]
@@ -304,7 +308,7 @@ def _read_backend(env: _Reader) -> str:
 
 
 def _read_staged(env: _Reader) -> frozenset[str]:
-    """The operations on tensors of GPUs that go through CPU memory: all that are not NCCL's."""
+    """Return the operations on GPU tensors that go through CPU memory: all that do not use NCCL."""
 
     def chosen(name: str, default: str) -> str:
         return _GPU_OPERATIONS[env.choice(name, _GPU_OPERATIONS, default)]
@@ -320,7 +324,7 @@ def _read_interfaces(env: _Reader) -> tuple[str, ...]:
 
 
 def _read_rendezvous(env: _Reader) -> str:
-    """Where ranks meet: as our launcher says, or another program that has started a server."""
+    """The ranks' meeting point, from our launcher or another program that started a server."""
     address, port = env.text("GLOO_RENDEZVOUS_ADDR", ""), env.text("GLOO_RENDEZVOUS_PORT", "")
     bracketed = f"[{address}]" if ":" in address else address
     served = f"tcp:{bracketed}:{port}" if address and port else ""
@@ -328,8 +332,10 @@ def _read_rendezvous(env: _Reader) -> str:
 
 
 def _read_start(env: _Reader) -> Start:
-    """Find this process's place: as a launcher of ours says, otherwise what else started it."""
+    """Find this process's place, from our launcher's variables or those of another starter."""
     if not any(env.has(name) for name in _TOPOLOGY):
+        if env.has("PROCESS"):  # of an elastic job, whose driver assigns the place
+            return Start(Topology(), by="horovodrun")
         start = env.start()
         return Start(Topology()) if start is None or start.topology.size == 1 else start
     topology = _read_topology(env)

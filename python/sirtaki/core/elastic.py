@@ -1,15 +1,16 @@
-"""This process in an elastic job: the places that its driver gives it, and what the driver says."""
+"""This process in an elastic job: the places from its driver, and the driver's updates."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
-import threading
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from sirtaki.core import heartbeat
 from sirtaki.core.config import Config
+from sirtaki.rendezvous.lasting import start_thread
 from sirtaki.rendezvous.stores.store import open_store
 from sirtaki.rendezvous.trust.secret import read_secret
 from sirtaki.rendezvous.world.elastic import (
@@ -21,12 +22,15 @@ from sirtaki.rendezvous.world.elastic import (
     Update,
     placement_of,
 )
-from sirtaki.rendezvous.world.placement import Placement
+
+if TYPE_CHECKING:
+    from sirtaki.rendezvous.world.placement import Placement
 
 __all__ = [
     "ADDED",
     "LEAVE",
     "REMOVED",
+    "await_giving_up",
     "current_place",
     "has_left",
     "has_newcomers",
@@ -41,6 +45,7 @@ __all__ = [
     "prepare",
     "report",
     "require_driver",
+    "say_ending",
     "say_training",
 ]
 
@@ -49,14 +54,15 @@ OnUpdate = Callable[[float, int], None]
 
 
 class _Process:
-    """What this process remembers between worlds."""
+    """State of this process that outlives its worlds."""
 
     applicant: Applicant | None = None
+    pid: int = 0
     secret: bytes | None = None
     listener: OnUpdate | None = None
-    # Came while nobody listened.
+    # Arrived while nobody listened.
     kept: tuple[int, Update] | None = None
-    # Epochs whose updates a thread waits for.
+    # The epoch whose update a thread awaits.
     awaited: int = -1
     leave_code: int = 0
     has_left: bool = False
@@ -64,9 +70,9 @@ class _Process:
 
 
 def prepare(preparation: Callable[[], object]) -> None:
-    """Have something done before this process asks for its first place.
+    """Run a function before this process asks for its first place.
 
-    Nobody waits for a process until it has asked, so what takes long is done by then.
+    Nobody waits for a process until it has asked, so slow work is done by then.
     """
     _Process.preparations.append(preparation)
 
@@ -97,6 +103,7 @@ def _applicant(config: Config) -> Applicant:
         _Process.secret = read_secret(config.secret_file) if config.secret_file else None
         store = open_store(config.rendezvous, _REACH_SECONDS, _Process.secret)
         _Process.applicant = Applicant(store, config.process_id)
+        _Process.pid = os.getpid()
     return _Process.applicant
 
 
@@ -112,17 +119,17 @@ def current_place() -> Place:
 
 
 def join_seconds(size: int) -> float:
-    """Return how long so many processes that are ready may take to meet."""
+    """Return how long `size` processes that are ready may take to meet."""
     return 5.0 + 0.05 * size
 
 
 def is_elastic() -> bool:
-    """Tell whether a driver gives this process its places."""
+    """Return whether a driver assigns this process's places."""
     return _Process.applicant is not None
 
 
 def require_driver(error: Exception) -> None:
-    """Say why there is no world yet; raise the error if the driver will give no other place."""
+    """Print why there is no world yet; raise the error if the driver is gone."""
     assert _Process.applicant is not None
     try:
         _Process.applicant.greet()
@@ -133,22 +140,22 @@ def require_driver(error: Exception) -> None:
 
 
 def has_newcomers() -> bool:
-    """Tell whether some members of the world have been in none before."""
+    """Return whether any member of the world is new to the job."""
     return is_elastic() and current_place().fresh > 0
 
 
 def has_survivors() -> bool:
-    """Tell whether some members of the world have been in one before."""
+    """Return whether any member of the world was in an earlier one."""
     return is_elastic() and current_place().fresh < len(current_place().members)
 
 
 def listen(on_update: OnUpdate | None) -> None:
-    """Call a function when hosts have come or gone.
+    """Call a function when hosts have joined or left.
 
     Args:
-        on_update: Called in a thread of its own with the time (``time.time()``) and the bits of
-            what happened: 1 for hosts that have gone, 2 for hosts that have come, 4 where all are
-            to leave. None: nothing.
+        on_update: Called in a thread of its own with the time on the driver's clock and a bit mask:
+            1 if hosts have left, 2 if hosts have joined, 4 if all are to leave. None: nothing is
+            called.
     """
     _Process.listener = on_update
     if on_update is not None and _Process.kept is not None:
@@ -160,13 +167,13 @@ def listen(on_update: OnUpdate | None) -> None:
 
 
 def _listen(epoch: int) -> None:
-    """Await the update of a world; rank 0 alone does, and tells the others at a commit."""
+    """Await the update of a world, on rank 0 alone, which informs the others at a commit."""
     listens = _Process.listener is not None and current_place().topology.rank == 0
     if listens and _Process.awaited != epoch:
-        _Process.awaited = epoch
-        threading.Thread(
-            target=_await_update, args=(epoch,), name="sirtaki host updates", daemon=True
-        ).start()
+        # If no thread can start, this world ends without an update; the next one tries again.
+        with contextlib.suppress(OSError):
+            start_thread(_await_update, "sirtaki host updates", (epoch,))
+            _Process.awaited = epoch
 
 
 def _await_update(epoch: int) -> None:
@@ -183,22 +190,39 @@ def _await_update(epoch: int) -> None:
 
 
 def report(error: BaseException, step: int) -> None:
-    """Tell the driver what the training function of this process has raised.
+    """Report an error of this process's training function to the driver.
 
     Args:
-        error: What was raised.
-        step: How many commits the state had made.
+        error: The error.
+        step: The number of commits of the state.
     """
     if _Process.applicant is not None:
         with contextlib.suppress(OSError):
             _Process.applicant.report(f"{type(error).__name__}: {error}".partition("\n")[0], step)
 
 
+def await_giving_up() -> None:
+    """Notify the driver that this process is about to end, and wait until it is given up.
+
+    Raises:
+        OSError: The driver is gone.
+    """
+    if _Process.applicant is not None:
+        _Process.applicant.await_giving_up()
+
+
+def say_ending() -> None:
+    """Notify the driver that this process is ending, which may take a while."""
+    if _Process.applicant is not None and _Process.pid == os.getpid():
+        with contextlib.suppress(OSError):
+            _Process.applicant.ends()
+
+
 def say_training(signals: Sequence[int]) -> None:
-    """Tell the driver that the training function is called.
+    """Notify the driver that the training function is being called.
 
     Args:
-        signals: The numbers of those that make this process leave between two steps.
+        signals: The signal numbers that make this process leave between two steps.
     """
     if _Process.applicant is not None:
         with contextlib.suppress(OSError):
@@ -206,12 +230,15 @@ def say_training(signals: Sequence[int]) -> None:
 
 
 def leave(number: int) -> None:
-    """Tell the driver that this process has got a signal and wants to leave; returns at once.
+    """Notify the driver that this process received a signal and wants to leave; return at once.
 
     Args:
-        number: Of the signal.
+        number: The signal number.
     """
-    threading.Thread(target=_leave, args=(number,), name="sirtaki leaving", daemon=True).start()
+    try:
+        start_thread(_leave, "sirtaki leaving", (number,))
+    except OSError:
+        _leave(number)
 
 
 def _leave(number: int) -> None:
@@ -221,24 +248,24 @@ def _leave(number: int) -> None:
 
 
 def has_left() -> bool:
-    """Tell whether this process exits because the driver has told it to."""
+    """Return whether this process is exiting on the driver's request."""
     return _Process.has_left or _Process.leave_code != 0
 
 
 def leave_code() -> int:
-    """Return with what this process is to exit, where the driver has told it that all leave."""
+    """Return this process's exit code, if the driver has told all processes to leave."""
     return _Process.leave_code
 
 
 def note_checkpoint(path: str, step: int) -> None:
-    """Let the launcher, and each host, know where the last checkpoint is.
+    """Report the location of the last checkpoint to the launcher and to each host.
 
-    It is named when the job ends before its work is done, also where the launcher's host is lost.
+    It is named when the job ends before its work is done, even if the launcher's host is lost.
     Each rank calls this.
 
     Args:
-        path: Of the checkpoint, whole on the file system.
-        step: Of the training, as the program counts.
+        path: The path of the checkpoint, complete on the file system.
+        step: The training step, as the program counts.
     """
     heartbeat.write_checkpoint(f"{path} (step {step})")
     if is_elastic() and current_place().topology.rank == 0:

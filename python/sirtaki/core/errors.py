@@ -1,4 +1,4 @@
-"""The errors of Sirtaki: what they mean and what a caller can do about them."""
+"""The errors of Sirtaki, with their meanings and the caller's options."""
 
 from __future__ import annotations
 
@@ -24,12 +24,23 @@ class MismatchError(HorovodInternalError):
     """Ranks disagree on an operation's shape, dtype, reduce op or root; the job can go on."""
 
 
+class UnsupportedError(ValueError, NotImplementedError):
+    """The operation does not exist for any tensor; nothing was sent.
+
+    It is also a RuntimeError, as Horovod scripts expect.
+    """
+
+
+class OverlapError(ValueError):
+    """Tensors of one operation share memory that it writes to; nothing was sent."""
+
+
 class CheckpointError(RuntimeError):
-    """A checkpoint cannot be written or read; the message names the file and what to do."""
+    """A checkpoint cannot be written or read; the message names the file and the remedy."""
 
 
 class DivergedError(RuntimeError):
-    """Ranks have different values where all should have the same; the message names them."""
+    """Ranks have different values that should be equal; the message names the ranks."""
 
 
 class NotFiniteError(ArithmeticError):

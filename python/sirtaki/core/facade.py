@@ -1,4 +1,4 @@
-"""The names that do not depend on the framework, for every framework's module."""
+"""The framework-independent names, for every framework's module."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The file in memory by which a process of an elastic job and its guardian know of each other.
+"""The in-memory file shared by a process of an elastic job and its guardian.
 
-The engine's watcher writes the time into it now and then, without the GIL. The guardian, who has
-made the file, ends the process when the time stays the same, and says there that it does. Behind
-that stands where the last checkpoint is, which the guardian says when the launcher is gone.
+The engine's watcher regularly writes the time into it, without the GIL. The guardian creates the
+file, ends the process when the time stops changing, and marks the file then. The location of the
+last checkpoint follows; the guardian reports it if the launcher is gone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 
 _NAME = "/memfd:sirtaki-heartbeat"
 _IN_MEMORY = re.compile(r"/proc/[0-9]+/fd/([0-9]{1,9})")
-# Behind the time of the last beat.
+# After the time of the last beat.
 _ENDING_AT = 8
 _CHECKPOINT_AT = 16
 
@@ -22,10 +22,10 @@ class _Process:
 
 
 def descriptor(path: str) -> int:
-    """Open the file, once; -1 where there is none.
+    """Open the file once; return its descriptor, or -1 without a file.
 
     Args:
-        path: Of the guardian's descriptor, which is read as our own when we have inherited it.
+        path: The path of the guardian's descriptor; an inherited one is used directly.
     """
     if _Process.descriptor < 0 and (found := _IN_MEMORY.fullmatch(path)) is not None:
         number = int(found[1])
@@ -34,12 +34,12 @@ def descriptor(path: str) -> int:
 
 
 def is_ending() -> bool:
-    """Tell whether the guardian has begun to end this process."""
+    """Return whether the guardian has begun to end this process."""
     return _Process.descriptor >= 0 and os.pread(_Process.descriptor, 1, _ENDING_AT) == b"\1"
 
 
 def write_checkpoint(text: str) -> None:
-    """Let the guardian know where the last checkpoint is."""
+    """Record the location of the last checkpoint for the guardian."""
     if _Process.descriptor >= 0:
         data = text.encode()
         os.ftruncate(_Process.descriptor, _CHECKPOINT_AT + len(data))

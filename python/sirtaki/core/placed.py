@@ -1,4 +1,4 @@
-"""Users' functions in processes that another framework has started, such as Ray's or Dask's."""
+"""User functions in processes that another framework has started, such as Ray or Dask."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from sirtaki import keras_2
 from sirtaki.core.world import lifecycle
 from sirtaki.rendezvous.world.placement import Placement
 
@@ -13,7 +14,7 @@ T = TypeVar("T")
 
 
 def take(placement: Placement, hostname: str) -> None:
-    """Give this process a place: `init()` takes it, and the environment tells programs of it.
+    """Assign this process a place: `init()` uses it, and child programs read it in the environment.
 
     Args:
         placement: The place.
@@ -36,6 +37,7 @@ def call(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Call a user's function; if it raises, leave the world, so that the other ranks fail too."""
     try:
         return function(*args, **kwargs)
-    except BaseException:
+    except BaseException as error:
+        keras_2.add_cure(error)
         lifecycle.shutdown()
         raise

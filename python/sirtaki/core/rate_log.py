@@ -1,4 +1,4 @@
-"""How fast ranks are, in the user's own log of metrics."""
+"""Speeds of the ranks in the user's own metrics log."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _NAMES = {
 
 
 class RateLog:
-    """Lets rank 0 log how fast the ranks of its host are, as ``sirtaki top`` shows it.
+    """Lets rank 0 log the speeds of its host's ranks, as ``sirtaki top`` shows them.
 
-    It is no collective: the other ranks do nothing, and nobody waits.
+    It is not a collective: the other ranks do nothing, and no rank waits.
 
     Args:
         log: What logs: a ``SummaryWriter`` of TensorBoard, the module ``wandb`` or a run of it, or
             the module ``mlflow``. Only rank 0 needs it; None elsewhere.
-        every: Log at each so many steps.
+        every: The number of steps between two log entries.
 
     Raises:
         TypeError: `log` has none of the methods that these have.
@@ -45,20 +45,20 @@ class RateLog:
         self._before: dict[int, dict[str, object]] = {}
 
     def step(self) -> None:
-        """Count a step, and log when it is time to; call it after each one.
+        """Count a step, and log when due; call it after each step.
 
         Raises:
             ValueError: Before ``init()``.
         """
         self._steps += 1
         if self._log is not None and self._steps == 1 and self._every > 1 and state.rank() == 0:
-            self._values()  # with which the first ones are compared
+            self._values()  # the base of the first comparison
         if self._log is not None and self._steps % self._every == 0 and state.rank() == 0:
             _write(self._log, self._values(), self._steps)
 
     def _values(self) -> dict[str, float]:
-        from sirtaki.core.world import snapshot  # most processes never ask
-        from sirtaki.hang.exposed import exposed_share
+        from sirtaki.core.world import snapshot  # most processes never need it
+        from sirtaki.hang.answers import exposed_share
 
         found = {}
         for one in state.snapshot(_TIMED, 0.0):
@@ -88,5 +88,5 @@ def _write(log: Any, values: dict[str, float], step: int) -> None:
     elif method == "log_metrics":
         log.log_metrics(values, step=step)
     elif values:
-        # Without a step: W&B counts its own, and ours beside the user's would not fit.
+        # Without a step: W&B counts its own, and ours would conflict with the user's.
         log.log(values, commit=False)

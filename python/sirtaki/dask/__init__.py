@@ -1,4 +1,4 @@
-"""Sirtaki on Dask: functions of a program on workers that train together.
+"""Sirtaki on Dask: training functions of a program on a group of workers.
 
 ```python
 import sirtaki.dask

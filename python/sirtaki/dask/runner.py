@@ -1,4 +1,4 @@
-"""`run`: one rank on each of some workers."""
+"""`run`: one rank on each of several workers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import sirtaki
+from sirtaki import shipped
 from sirtaki.dask import worker
 from sirtaki.dask.worker import Answer, Introduction
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _TURN_SECONDS = 0.2
-# How long the others may take to notice that a rank has failed.
+# How long the others may take to detect that a rank has failed.
 _GRACE_SECONDS = 1.5
 _RESTART_SECONDS = 30.0
 
@@ -32,33 +33,31 @@ def run(
 ) -> list[T]:
     """Call `fn(*args, **kwargs)` on ranks in Dask's workers, and return their results.
 
-    Each rank is a task in a worker of its own. Function, arguments and results travel by
-    cloudpickle, and the world's secret by Dask's connections: use ``tls://`` on a network that
-    others read.
+    Each rank is a task in a worker of its own. Function, arguments and results are sent by
+    cloudpickle, and the world's secret through Dask's connections: use ``tls://`` on a network that
+    others can read.
 
     Args:
-        client: Of `distributed`.
+        client: A client of `distributed`.
         fn: The function; it calls `hvd.init()`.
         args: Its arguments.
         kwargs: Its named arguments.
-        np: The number of ranks; default: of the workers that there are.
-        start_timeout: How many seconds so many workers may take to come.
-        interfaces: The network interfaces of rank 0 at which the others reach it.
+        np: The number of ranks; default: the number of workers.
+        start_timeout: The seconds that this number of workers may take to start.
+        interfaces: The network interfaces on which the others reach rank 0.
 
     Returns:
-        What each rank returned, by rank. Ranks of a host have successive numbers.
+        The ranks' return values, by rank. Ranks on one host have consecutive numbers.
 
     Raises:
-        RuntimeError: A rank or its worker failed; names the rank and its host, and shows its
-            traceback. The cause is the rank's exception. The others were given 1.5 seconds,
-            then their workers were restarted. Or a worker has another Sirtaki, or none.
+        RuntimeError: A rank or its worker failed. The message names the rank and its host, and
+            contains its traceback; the cause is the rank's exception. The others had 1.5 seconds to
+            end before a restart of their workers. Or a worker has another Sirtaki, or none.
         TimeoutError: There are too few workers.
         ValueError: `np` is below 1.
         TypeError: The function cannot be pickled.
     """
-    import cloudpickle
-
-    call = bytes(cloudpickle.dumps((fn, tuple(args), dict(kwargs or {}))))
+    call = shipped.dumps((fn, tuple(args), dict(kwargs or {})))
     ranks = _ranks(client, np, start_timeout)
     hosts = [rank.host for rank in ranks]
     first = ranks[0].address
@@ -66,7 +65,7 @@ def run(
     job = _Job(client, ranks)
     return job.results(
         [
-            # A rank that runs again alone would have nobody to meet.
+            # A rank that is run again alone would have no peers to meet.
             client.submit(worker.work, place, call, workers=[rank.address], pure=False, retries=0)
             for rank, place in zip(ranks, places, strict=True)
         ]
@@ -78,8 +77,8 @@ class _Rank:
     """A rank.
 
     Attributes:
-        number: From 0.
-        address: Of its worker.
+        number: The number of the rank, from 0.
+        address: The address of its worker.
         host: The machine's name.
     """
 
@@ -92,7 +91,7 @@ class _Rank:
 
 
 def _ranks(client: Client, np: int | None, timeout: float) -> list[_Rank]:
-    """Choose workers: those of a host side by side."""
+    """Choose workers, and number those of a host consecutively."""
     if np is not None and np < 1:
         raise ValueError(f"np={np} must be >= 1")
     wanted = np or 1
@@ -142,11 +141,11 @@ class _Failure:
 
 
 class _Job:
-    """Ranks that run.
+    """The running ranks of a job.
 
     Args:
-        client: Of `distributed`.
-        ranks: Where they are.
+        client: A client of `distributed`.
+        ranks: The ranks' places.
     """
 
     def __init__(self, client: Client, ranks: Sequence[_Rank]) -> None:
@@ -154,9 +153,7 @@ class _Job:
         self._ranks = ranks
 
     def results(self, futures: Sequence[Future]) -> list[Any]:
-        """Wait for all ranks, or for the first that fails and a little longer for the others."""
-        import cloudpickle
-
+        """Wait for all ranks, or for the first failure and a little longer for the others."""
         pending = dict(zip(futures, self._ranks, strict=True))
         values: dict[int, Any] = {}
         failures: list[_Failure] = []
@@ -171,7 +168,7 @@ class _Job:
                             _Failure(rank, answer.text, answer.error, answer.is_consequence)
                         )
                     else:
-                        values[rank.number] = cloudpickle.loads(answer.value)
+                        values[rank.number] = shipped.value_of(answer.value, rank.number)
                 if failures and until is None:
                     until = time.monotonic() + _GRACE_SECONDS
         except BaseException:
@@ -183,7 +180,7 @@ class _Job:
         return [values[number] for number in range(len(self._ranks))]
 
     def _turn(self, pending: dict[Future, _Rank]) -> list[tuple[_Rank, Answer | _Failure]]:
-        """Take out of `pending` what has ended or is lost."""
+        """Remove ended and lost ranks from `pending`."""
         from distributed import wait
 
         try:
@@ -199,7 +196,7 @@ class _Job:
         return ended
 
     def _end(self, pending: dict[Future, _Rank]) -> str:
-        """End the ranks that still run; return what is to be said of those that do not end."""
+        """End the ranks that still run; return a message about those that do not end."""
         if not pending:
             return ""
         self._client.cancel(list(pending))
@@ -230,9 +227,7 @@ def _lost(rank: _Rank) -> _Failure:
 
 
 def _raised(failures: Sequence[_Failure], left: str) -> RuntimeError:
-    import cloudpickle
-
     first = next((each for each in failures if not each.is_consequence), failures[0])
     error = RuntimeError(f"{first.rank} failed, so the others were ended:\n{first.text}{left}")
-    error.__cause__ = None if first.error is None else cloudpickle.loads(first.error)
+    error.__cause__ = shipped.error_of(first.error)
     return error

@@ -1,8 +1,9 @@
-"""What runs in Dask's workers: a rank is a task in a thread of one."""
+"""The code that runs in Dask's workers, where a rank is a task in a thread."""
 
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import threading
 import traceback
@@ -11,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import sirtaki
+from sirtaki import shipped
 from sirtaki.core import placed
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.world import lifecycle
@@ -19,12 +21,12 @@ from sirtaki.rendezvous.world.placement import Placement, placements
 
 @dataclass(frozen=True)
 class Introduction:
-    """Who a worker is.
+    """The identity of a worker.
 
     Attributes:
         host: The machine's name.
-        pid: The number of its process, of which another worker may be a thread.
-        version: Of Sirtaki.
+        pid: The number of its process, which another worker may share.
+        version: The version of Sirtaki.
     """
 
     host: str
@@ -34,13 +36,13 @@ class Introduction:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a rank.
+    """The outcome of a rank.
 
     Attributes:
-        value: The pickled value that its function returned.
-        text: The traceback of what it raised; "" for nothing.
-        error: What it raised, pickled; None where that cannot be.
-        is_consequence: Whether it only says that another rank has failed.
+        value: The pickled return value of its function.
+        text: The traceback of its error; "" without one.
+        error: Its pickled error; None if it cannot be pickled.
+        is_consequence: Whether it only results from another rank's failure.
     """
 
     value: bytes = b""
@@ -57,16 +59,16 @@ class _Worker:
 
 
 def introduce() -> Introduction:
-    """Tell who this worker is."""
+    """Return the identity of this worker."""
     return Introduction(socket.gethostname(), os.getpid(), sirtaki.__version__)
 
 
 def serve(hosts: Sequence[str], interfaces: Sequence[str]) -> list[Placement]:
-    """Serve the store where ranks meet, until rank 0, which is here, has ended.
+    """Serve the store where ranks meet, until rank 0, which runs here, has ended.
 
     Args:
-        hosts: For each rank the host it is on.
-        interfaces: Where to listen; none: everywhere.
+        hosts: The host of each rank.
+        interfaces: The interfaces to listen on; empty for all.
     """
     _Worker.served.close()
     context = placements(len(hosts), hosts, interfaces=interfaces)
@@ -74,21 +76,19 @@ def serve(hosts: Sequence[str], interfaces: Sequence[str]) -> list[Placement]:
 
 
 def work(place: Placement, call: bytes) -> Answer:
-    """Be a rank: call the pickled function; return what came of it."""
-    import cloudpickle
-
+    """Run as a rank: call the pickled function; return its outcome."""
     try:
         with _rank(place):
-            function, args, kwargs = cloudpickle.loads(call)
-            return Answer(cloudpickle.dumps(placed.call(function, *args, **kwargs)))
+            function, args, kwargs = pickle.loads(call)
+            return Answer(shipped.dumps(placed.call(function, *args, **kwargs)))
     except BaseException as error:
         consequence = isinstance(error, HorovodInternalError)
-        return Answer(b"", traceback.format_exc(), _pickled(error), consequence)
+        return Answer(b"", traceback.format_exc(), shipped.error_bytes(error), consequence)
 
 
 @contextmanager
 def _rank(place: Placement) -> Iterator[None]:
-    """Make this process a rank for a while."""
+    """Make this process a rank for the duration of the context."""
     if not _Worker.is_rank.acquire(blocking=False):
         raise RuntimeError("this worker is a rank already, of another run that has not ended")
     before = dict(os.environ)
@@ -105,15 +105,3 @@ def _rank(place: Placement) -> Iterator[None]:
             del os.environ[name]
         os.environ.update(before)
         _Worker.is_rank.release()
-
-
-def _pickled(error: BaseException) -> bytes | None:
-    import cloudpickle
-
-    try:
-        data = bytes(cloudpickle.dumps(error))
-        # Some exceptions can be written but not read again.
-        cloudpickle.loads(data)
-    except Exception:
-        return None
-    return data

@@ -1,4 +1,4 @@
-"""Each rank's share of the data, and loaders that prepare batches while the model trains."""
+"""Each rank's share of the data, and loaders that prepare batches during training."""
 
 from sirtaki.data.data_loader_base import AsyncDataLoaderMixin, BaseDataLoader
 from sirtaki.data.parquet import ParquetShard

@@ -14,7 +14,7 @@ _log = logging.getLogger("sirtaki.data")
 
 
 class BaseDataLoader(ABC):
-    """A source of batches: derive from it, and define `__len__` and `_iterate`."""
+    """A source of batches; derived classes define `__len__` and `_iterate`."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -29,13 +29,13 @@ class BaseDataLoader(ABC):
             yield self._process_batch(batch)
 
     def _process_batch(self, batch: Any) -> Any:
-        """Return what is handed out for a batch; called in the thread that asks for it."""
+        """Return the item to deliver for a batch; called in the consumer's thread."""
         return batch
 
 
 @dataclass(frozen=True)
 class _End:
-    """Follows the last batch of an epoch; carries what ended it early, if anything did."""
+    """Marks the end of an epoch, with the error that ended it early, if any."""
 
     error: BaseException | None = None
 
@@ -67,7 +67,7 @@ class _ReadAhead:
             except queue.Empty:
                 if not self._thread.is_alive():
                     break
-        # Whoever still waits for an item, in another thread, gets no more.
+        # Other threads that still wait for an item get no more.
         self._queue.put(_End())
 
     def _work(self) -> None:
@@ -86,11 +86,11 @@ class _ReadAhead:
 class AsyncDataLoaderMixin:
     """Reads ahead in a thread: `class MyAsyncLoader(AsyncDataLoaderMixin, MyLoader): ...`.
 
-    Each iteration has a thread of its own, which ends with it, also when the loop is left early.
-    An exception of the loader is raised from the iteration, after the batches before it.
+    Each iteration has its own thread, which ends with it, even if the loop ends early. An exception
+    of the loader is raised from the iteration, after the preceding batches.
 
     Args:
-        async_loader_queue_size: how many batches are kept ready; 0 for none, and no thread.
+        async_loader_queue_size: the number of batches kept ready; 0 for none, and no thread.
         debug_data_loader: log when reading ahead starts and ends.
         args: for the data loader.
         kwargs: for the data loader.

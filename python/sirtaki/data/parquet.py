@@ -12,7 +12,7 @@ from sirtaki.data.row_groups import Group, groups_of, spans, total
 
 
 class Rows(TypedDict):
-    """How far an epoch has come: which rows, in the order of the epoch, are left."""
+    """The position in an epoch: the remaining rows, in the order of the epoch."""
 
     epoch: int
     left: list[plan.Range]
@@ -34,7 +34,7 @@ class ParquetShard:
         shuffle: Whether each epoch has a new order of row groups and of the rows in them.
         seed: The seed of the order; the same on all ranks.
         filesystem: A file system of pyarrow; None is that of this machine.
-        place: Rank and number of ranks, if they are not those of the world.
+        place: Rank and number of ranks, if different from the world's.
 
     Raises:
         ValueError: If there are no rows, or `even`, `place` or `batch_size` has an invalid value.
@@ -58,6 +58,7 @@ class ParquetShard:
         self.epoch = 0
         self._left: list[plan.Range] = []
         self._begun: list[plan.Range] = []
+        self._used = 0
         self._columns = None if columns is None else list(columns)
         self._filesystem, self._place = filesystem, place
         self._groups = _groups_of(paths, filesystem)
@@ -66,40 +67,40 @@ class ParquetShard:
         self.set_epoch(0)
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch: no row of it has been used.
+        """Begin an epoch, with all rows unused.
 
         Args:
-            epoch: Its number, which together with the seed determines the order.
+            epoch: The epoch's number, which with the seed determines the order.
         """
         self.load_state_dict({"epoch": epoch, "left": [(0, total(self._groups))]})
 
     def record_batch(self, batch_idx: int) -> None:
-        """Note that all ranks have used a batch; call it before ``state.commit()``.
+        """Record that all ranks have used one more batch; call it before ``state.commit()``.
 
-        Only for shards that are read by the rank itself, without workers of a `DataLoader`.
+        Only for shards read by the rank itself, without workers of a `DataLoader`.
 
         Args:
-            batch_idx: The number of the batch since the iteration began, from 0.
+            batch_idx: Unused, as in `ShardSampler`.
         """
-        used = (batch_idx + 1) * self.batch_size
-        self._left = plan.left(self._begun, self._at[1], self.even, used)
+        self._used += self.batch_size
+        self._left = plan.left(self._begun, self._at[1], self.even, self._used)
 
     def state_dict(self) -> Rows:
-        """Return how far the epoch has come."""
+        """Return the position in the epoch."""
         return {"epoch": self.epoch, "left": list(self._left)}
 
     def load_state_dict(self, state_dict: Rows) -> None:
-        """Go on from where `state_dict` was called, on any number of ranks."""
+        """Continue from the position that `state_dict` returned, on any number of ranks."""
         self.epoch, self._left = state_dict["epoch"], list(state_dict["left"])
         self.reset()
 
     def reset(self) -> None:
-        """Share out what is left of the epoch among the ranks of the present world."""
+        """Divide the rest of the epoch among the ranks of the current world."""
         self._at = plan.place_of(self._place)
-        self._begun = self._left
+        self._begun, self._used = self._left, 0
 
     def __len__(self) -> int:
-        """Return how many batches this rank has, if it reads them itself."""
+        """Return the number of batches of this rank, if it reads them itself."""
         return -(-plan.length(self._cut(0, 1)) // self.batch_size)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -109,11 +110,11 @@ class ParquetShard:
         """Yield the batches of one of the workers of this rank.
 
         Args:
-            worker: Its number, from 0.
-            workers: How many this rank has; the same on all ranks.
+            worker: The worker's number, from 0.
+            workers: The number of workers of this rank; the same on all ranks.
 
         Returns:
-            An iterator of batches: arrays by the name of the column.
+            An iterator of batches: arrays by column name.
         """
         import pyarrow
 
@@ -148,7 +149,7 @@ class ParquetShard:
 
 
 def _groups_of(paths: str | Sequence[str], filesystem: Any) -> list[Group]:
-    """Return the row groups of files that have rows."""
+    """Return the row groups of files with rows."""
     try:
         import pyarrow.dataset
     except ImportError as error:
@@ -160,7 +161,7 @@ def _groups_of(paths: str | Sequence[str], filesystem: Any) -> list[Group]:
 
 
 def _arrays(table: Any) -> dict[str, Any]:
-    """Return columns as arrays that may be written to; lists of one length become rows."""
+    """Return columns as writable arrays; lists of equal length become rows."""
     return {name: _array(table.column(name).combine_chunks()) for name in table.column_names}
 
 

@@ -1,4 +1,4 @@
-"""Which samples each rank takes: arithmetic alone, the same on all ranks."""
+"""The assignment of samples to ranks: pure arithmetic, the same on all ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EVEN = ("drop", "pad", "join")
 
 
 def require_even(even: str) -> None:
-    """Raise ValueError unless `even` says how parts become equally long."""
+    """Raise ValueError unless `even` is a valid way to make parts equally long."""
     if even not in _EVEN:
         raise ValueError(
             f"even={even!r}: expected 'drop' (leave samples out), 'pad' (repeat samples) or "
@@ -26,9 +26,9 @@ def require_even(even: str) -> None:
 
 
 def place_of(place: tuple[int, int] | None) -> tuple[int, int]:
-    """Return a rank and the number of ranks: those of the world, unless others are given.
+    """Return a rank and the number of ranks: the given ones or the world's.
 
-    Raises ValueError for a rank that is none of them.
+    Raises ValueError for an invalid rank.
     """
     if place is None:
         return (state.rank(), state.size()) if state.is_initialized() else (0, 1)
@@ -39,18 +39,18 @@ def place_of(place: tuple[int, int] | None) -> tuple[int, int]:
 
 
 def order(count: int, shuffle: bool, seed: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return the numbers below `count`, in an order that the seed alone determines."""
+    """Return the numbers below `count`, in an order determined by the seed alone."""
     numbers = np.arange(count)
     if shuffle:
-        # NumPy promises that this generator's numbers stay the same in all its versions.
+        # NumPy guarantees this generator's numbers for all its versions.
         np.random.RandomState([number % 2**32 for number in seed]).shuffle(numbers)
     return numbers
 
 
 def deal(numbers: npt.NDArray[np.int64], number: int, of: int, even: Even) -> npt.NDArray[np.int64]:
-    """Return every of-th of the numbers from the number-th on, as many for all unless `join`.
+    """Return every of-th number from the number-th on, equally many for all unless `join`.
 
-    The first has as many as any.
+    No part has more numbers than the first.
     """
     if even == "drop":
         numbers = numbers[: len(numbers) // of * of]
@@ -60,12 +60,12 @@ def deal(numbers: npt.NDArray[np.int64], number: int, of: int, even: Even) -> np
 
 
 def length(ranges: Iterable[Range]) -> int:
-    """Return how many numbers are in ranges."""
+    """Return how many numbers the ranges contain."""
     return sum(stop - start for start, stop in ranges)
 
 
 def part(ranges: Iterable[Range], start: int, stop: int) -> list[Range]:
-    """Return the ranges with the start-th to stop-th of the numbers in ranges."""
+    """Return the ranges of the start-th to stop-th numbers in ranges."""
     found, passed = [], 0
     for first, end in ranges:
         low, high = max(start - passed, 0), min(stop - passed, end - first)
@@ -76,7 +76,7 @@ def part(ranges: Iterable[Range], start: int, stop: int) -> list[Range]:
 
 
 def cut(ranges: Sequence[Range], number: int, of: int, even: Even) -> list[Range]:
-    """Return the number-th of as many neighbouring parts, equally long unless `join`."""
+    """Return the number-th of `of` adjacent parts, equally long unless `join`."""
     whole = length(ranges)
     if even == "join":
         return part(ranges, *_between(whole, number, of))
@@ -92,14 +92,14 @@ def cut(ranges: Sequence[Range], number: int, of: int, even: Even) -> list[Range
 
 
 def _between(whole: int, number: int, of: int) -> Range:
-    """Return where a part begins and ends; the first has as many as any."""
+    """Return the begin and end of a part; no part is longer than the first."""
     return -(-whole * number // of), -(-whole * (number + 1) // of)
 
 
 def left(ranges: Sequence[Range], of: int, even: Even, used: int) -> list[Range]:
-    """Return what nobody has used when all parts were used up to their used-th number.
+    """Return the unused numbers after all parts were used up to their used-th number.
 
-    What was added to make parts equal counts for nothing; what was left out for that is left.
+    Numbers repeated to make parts equal are ignored; numbers dropped for it remain.
     """
     whole, found = length(ranges), []
     each = whole // of if even == "drop" else -(-whole // of)
@@ -115,9 +115,9 @@ def left(ranges: Sequence[Range], of: int, even: Even, used: int) -> list[Range]
 
 
 def rounds(items: Iterable[Any], number: int, of: int, even: Even) -> Iterator[Any]:
-    """Yield every of-th item of a stream whose length nobody knows, as `deal` does.
+    """Yield every of-th item of a stream of unknown length, like `deal`.
 
-    With `pad`, an item of the first round stands for each that is missing in the last.
+    With `pad`, items of the first round replace those missing in the last.
     """
     iterator = iter(items)
     first: list[Any] = []

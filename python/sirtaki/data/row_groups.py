@@ -1,4 +1,4 @@
-"""The row groups of Parquet files, and which of them a range of rows is in."""
+"""The row groups of Parquet files, and their assignment to ranges of rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Group:
-    """A row group: of which file, its number there, how many rows it has."""
+    """A row group: its file, its number there, and its number of rows."""
 
     path: str
     number: int
@@ -28,12 +28,12 @@ class Span:
 
     @property
     def rows(self) -> int:
-        """How many they are."""
+        """The number of rows."""
         return self.stop - self.start
 
 
 def groups_of(files: Iterable[str], filesystem: Any = None) -> list[Group]:
-    """Return the row groups that have rows, as the footers of the files say."""
+    """Return the row groups with rows, according to the footers of the files."""
     from pyarrow import parquet
 
     found = []
@@ -50,7 +50,7 @@ def total(groups: Iterable[Group]) -> int:
 
 
 def spans(groups: Sequence[Group], start: int, stop: int) -> Iterator[Span]:
-    """Yield where the rows from `start` to before `stop` of all these groups are."""
+    """Yield the location of the rows from `start` to before `stop` in all these groups."""
     ends = list(accumulate(group.rows for group in groups))
     number = bisect_right(ends, start)
     while start < stop:

@@ -16,7 +16,7 @@ class Position(TypedDict):
 
 
 class ShardSampler:
-    """The numbers of the samples that this rank takes, for `DataLoader(..., sampler=...)`.
+    """The indices of this rank's samples, for `DataLoader(..., sampler=...)`.
 
     All ranks use the same order and take every size-th number, so each sample is used once in an
     epoch. The sampler works with any dataset that has a length, such as a list. In elastic
@@ -30,13 +30,13 @@ class ShardSampler:
             training all then call ``state.sync()``.
         shuffle: Whether each epoch has a new random order.
         seed: The seed of the order; the same on all ranks.
-        place: Rank and number of ranks, if they are not those of the world.
+        place: Rank and number of ranks, if different from the world's.
 
     Raises:
         ValueError: If `even` or `place` has an invalid value.
     """
 
-    # Samples of the rank that has most.
+    # The largest number of samples of a rank.
     _most: int
 
     def __init__(
@@ -55,38 +55,39 @@ class ShardSampler:
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch: no sample of it has been used.
+        """Begin an epoch, with all samples unused.
 
         Args:
-            epoch: Its number, which together with the seed determines the order.
+            epoch: The epoch's number, which with the seed determines the order.
         """
         self.load_state_dict({"epoch": epoch, "processed_num": 0})
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Note that all ranks have used a batch; call it before ``state.commit()``.
+        """Record that all ranks have used one more batch; call it before ``state.commit()``.
 
         Args:
-            batch_idx: The number of the batch since the iteration began, from 0.
-            batch_size: How many samples each batch of a rank has; the last may have fewer.
+            batch_idx: Unused, as in Horovod: it may count the batches of the iteration or of the
+                epoch.
+            batch_size: The samples in each batch of a rank; the last may have fewer.
         """
-        self._note((batch_idx + 1) * batch_size)
+        self._note(self._used + batch_size)
 
     def _note(self, used: int) -> None:
-        """Note how many samples the rank with most has used since the world began."""
+        """Record the largest number of samples that a rank has used in this world."""
         self._used = min(used, self._most)
         self.processed_num = min(self._begun + self._used * self._size, self._count)
 
     def state_dict(self) -> Position:
-        """Return how far the epoch has come."""
+        """Return the position in the epoch."""
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict: Position) -> None:
-        """Go on from where `state_dict` was called, on any number of ranks."""
+        """Continue from the position that `state_dict` returned, on any number of ranks."""
         self.epoch, self.processed_num = state_dict["epoch"], state_dict["processed_num"]
         self.reset()
 
     def reset(self) -> None:
-        """Share out what is left of the epoch among the ranks of the present world."""
+        """Divide the rest of the epoch among the ranks of the current world."""
         self._rank, self._size = plan.place_of(self._place)
         order = plan.order(self._count, self.shuffle, (self.seed, self.epoch))
         self._begun, self._used = self.processed_num, 0

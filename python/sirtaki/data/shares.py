@@ -1,4 +1,4 @@
-"""The shares of datasets that share themselves out: of tf.data, Hugging Face, WebDataset."""
+"""Shards of datasets that divide themselves: tf.data, Hugging Face, WebDataset."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sirtaki.data import plan
 def shard_tf_data(
     dataset: Any, even: plan.Even = "drop", place: tuple[int, int] | None = None
 ) -> Any:
-    """Return the share of a `tf.data.Dataset` that this rank takes.
+    """Return this rank's share of a `tf.data.Dataset`.
 
     Call it before `shuffle`, `batch` and other costly steps.
 
     Args:
-        dataset: The same on all ranks, in the same order.
+        dataset: The dataset, equal and in the same order on all ranks.
         even: As for `ShardSampler`.
-        place: Rank and number of ranks, if they are not those of the world.
+        place: Rank and number of ranks, if different from the world's.
 
     Returns:
         A dataset: every size-th sample.
@@ -37,7 +37,7 @@ def shard_tf_data(
             dataset = dataset.take(count - count % size)
         elif missing and count:
             dataset = dataset.concatenate(dataset.repeat().take(missing))
-    elif even != "join" and count != -1:  # -1: it has no end
+    elif even != "join" and count != -1:  # -1: infinite
         raise ValueError(
             f"even={even!r}: this tf.data.Dataset does not know its length; tell it with "
             "dataset.apply(tf.data.experimental.assert_cardinality(count)), or use even='join' "
@@ -49,16 +49,16 @@ def shard_tf_data(
 def shard_huggingface(
     dataset: Any, even: plan.Even = "drop", place: tuple[int, int] | None = None
 ) -> Any:
-    """Return the share of a dataset of Hugging Face's `datasets` that this rank takes.
+    """Return this rank's share of a dataset of Hugging Face's `datasets`.
 
     Args:
         dataset: A `Dataset`, or an `IterableDataset`, which workers of a `DataLoader` share by
             themselves.
         even: As for `ShardSampler`. A stream has no length and takes `"join"` only.
-        place: Rank and number of ranks, if they are not those of the world.
+        place: Rank and number of ranks, if different from the world's.
 
     Returns:
-        A dataset of the same kind; of a `Dataset` neighbouring rows, which are read fast.
+        A dataset of the same kind; for a `Dataset`, adjacent rows, which are fast to read.
 
     Raises:
         ValueError: If samples of a stream are to be dropped or repeated.
@@ -82,16 +82,16 @@ def shard_huggingface(
 
 
 def split_by_rank(urls: Iterable[Any]) -> Iterator[Any]:
-    """Yield the shards that this rank takes: ``WebDataset(urls, nodesplitter=split_by_rank)``.
+    """Yield this rank's shards: ``WebDataset(urls, nodesplitter=split_by_rank)``.
 
-    WebDataset shares them among the workers of a `DataLoader` by itself. Shards have different
-    numbers of samples, so put the batches into `equal_steps`.
+    WebDataset itself divides them among the workers of a `DataLoader`. Shards have different
+    numbers of samples, so pass the batches to `equal_steps`.
 
     Args:
-        urls: Of all shards, in the same order on all ranks.
+        urls: The URLs of all shards, in the same order on all ranks.
 
     Returns:
-        An iterator of every size-th of them.
+        An iterator of every size-th URL.
 
     Raises:
         ValueError: If there are fewer shards than ranks.

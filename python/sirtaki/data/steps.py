@@ -1,4 +1,4 @@
-"""As many steps on all ranks, where nobody knows the lengths before."""
+"""Equal numbers of steps on all ranks, for data of unknown length."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def equal_steps(
 ) -> Iterator[Any]:
     """Yield the same number of batches on all ranks.
 
-    All ranks call it together, and their loops end together. One allreduce of two numbers for
-    every `look_ahead` batches determines the end. So many batches are kept in memory.
+    All ranks call it together, and their loops end together. One allreduce of two numbers for every
+    `look_ahead` batches determines the end, so that this number of batches is kept in memory.
 
     Args:
         batches: The batches of this rank: a loader, a dataset or a generator.
         even: With `"drop"` the loops end when the first rank has no batch left, with `"pad"` when
             the last one has none; then the other ranks repeat their last batch.
-        look_ahead: How many batches a rank reads before each allreduce; the same on all ranks.
-        name: The name of the allreduce; loops that run at the same time need different names.
+        look_ahead: The batches that a rank reads before each allreduce; the same on all ranks.
+        name: The name of the allreduce; concurrent loops need different names.
 
     Returns:
         An iterator of the batches.
@@ -58,7 +58,7 @@ def equal_steps(
 
 
 def _extremes(number: int, name: str) -> tuple[int, int]:
-    """Return the lowest and the highest of all ranks' numbers."""
+    """Return the minimum and the maximum of all ranks' numbers."""
     if not state.is_initialized():
         return number, number
     found = ops.allreduce(np.array([number, -number]), op=reduce_ops.Min, name=name)

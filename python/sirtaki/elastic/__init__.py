@@ -1,4 +1,4 @@
-"""Elastic training, whatever the framework: states, and the loop that outlives lost processes."""
+"""Elastic training for all frameworks: states, and the loop that survives lost processes."""
 
 from sirtaki.core.elastic import note_checkpoint
 from sirtaki.core.errors import HostsUpdatedInterrupt

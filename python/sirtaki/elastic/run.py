@@ -1,22 +1,28 @@
-"""Calling a training function again in each new world."""
+"""Calls a training function again in each new world."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from sirtaki.core import elastic
+from sirtaki.core import elastic, heartbeat
 from sirtaki.core.errors import HorovodInternalError, HostsUpdatedInterrupt, MismatchError
 from sirtaki.core.world import lifecycle
-from sirtaki.elastic import leaving
+from sirtaki.elastic import failing
 from sirtaki.elastic.state import State
+from sirtaki.frameworks import frameworks
 
 T = TypeVar("T")
-# Frameworks pass on our errors as texts within their own.
-_LOST = ("PeerLostError", "CollectiveTimeoutError", "HorovodInternalError", "lost peer rank")
+# Frameworks pass our errors on as text within their own.
+_LOST = ("PeerLostError", "CollectiveTimeoutError", "HorovodInternalError")
 _MISMATCH = "MismatchError"
+# Schedulers and users send the first to end a process, the second to warn of its end.
+_SIGNALS = ("SIGTERM", "SIGUSR1")
 
 
 def run_fn(func: Callable[..., T], reset: Callable[[], object]) -> Callable[..., T]:
@@ -38,7 +44,7 @@ def run_fn(func: Callable[..., T], reset: Callable[[], object]) -> Callable[...,
     def wrapper(state: State, *args: Any, **kwargs: Any) -> T:
         elastic.listen(lambda *update: state.on_hosts_updated(*update))
         try:
-            with leaving.on_signals():
+            with _leaving_on_signals():
                 return _call(functools.partial(func, state, *args, **kwargs), state, reset)
         finally:
             elastic.listen(None)
@@ -47,7 +53,7 @@ def run_fn(func: Callable[..., T], reset: Callable[[], object]) -> Callable[...,
 
 
 def _call(func: Callable[[], T], state: State, reset: Callable[[], object]) -> T:
-    """Call the training function in one world after the other, until it returns."""
+    """Call the training function in one world after another until it returns."""
     begin = state.sync
     while True:
         try:
@@ -56,9 +62,9 @@ def _call(func: Callable[[], T], state: State, reset: Callable[[], object]) -> T
         except HostsUpdatedInterrupt as interrupt:
             _require_elastic(interrupt)
             begin = functools.partial(_begin_again, state, reset, interrupt.skip_sync)
-        except Exception as error:
-            if not is_loss(error):
-                elastic.report(error, state._commits)
+        except BaseException as error:
+            if not isinstance(error, Exception) or not is_loss(error):
+                failing.tell(error, state._commits)
                 raise
             _require_elastic(error)
             _say(error)
@@ -68,21 +74,21 @@ def _call(func: Callable[[], T], state: State, reset: Callable[[], object]) -> T
 
 def _begin_again(state: State, reset: Callable[[], object], skips_sync: bool) -> None:
     """Go on in the next world; a peer may be lost here too."""
-    # What is said of hosts from now on is about the next world.
+    # Host updates from now on concern the next world.
     state.forget_host_updates()
     reset()
     state.on_reset()
-    # Newcomers have no state, whatever the driver thought when it interrupted us.
+    # Newcomers have no state, even if the driver did not expect any when it interrupted us.
     if not skips_sync or elastic.has_newcomers():
         state.sync()
 
 
 def run(func: Callable[..., T]) -> Callable[..., T]:
-    """Make a training function outlive lost processes; a decorator.
+    """Make a training function survive lost processes; a decorator.
 
     Args:
         func: Its first argument is a `State`, whose ``commit()`` it calls now and then. It is
-            called again in each new world, and goes on from what was committed last.
+            called again in each new world, and goes on from the last commit.
 
     Returns:
         A function with the same arguments; see `run_fn`.
@@ -97,7 +103,7 @@ def join_next_world() -> None:
 
 
 def is_loss(error: BaseException) -> bool:
-    """Tell whether an error means that a peer was lost: ours, or what a framework made of it.
+    """Return whether an error means that a peer was lost: ours, or a framework's version of it.
 
     A `MismatchError` is a fault of the program.
     """
@@ -120,7 +126,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _is_of_framework(error: BaseException) -> bool:
-    return type(error).__module__.partition(".")[0] in ("tensorflow", "jax", "jaxlib", "keras")
+    package = type(error).__module__.partition(".")[0]
+    return any(package in each.errors for each in frameworks().values())
 
 
 def _require_elastic(error: BaseException) -> None:
@@ -129,5 +136,41 @@ def _require_elastic(error: BaseException) -> None:
 
 
 def _say(error: BaseException) -> None:
-    text = str(error).partition("\n")[0]
+    # A framework may put its own text before ours.
+    lines = str(error).splitlines() or [type(error).__name__]
+    text = next((line for line in lines if any(word in line for word in _LOST)), lines[0])
     print(f"sirtaki: {text}; joining the next world", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _leaving_on_signals() -> Iterator[None]:
+    """Leave on signals that the program does not handle itself, and report that to the driver."""
+    taken = []
+    if elastic.is_elastic():
+        # Only the main thread may set handlers.
+        with contextlib.suppress(ValueError):
+            for number in (getattr(signal, name) for name in _SIGNALS):
+                if signal.getsignal(number) is signal.SIG_DFL:
+                    signal.signal(number, _Handler(os.getpid()))
+                    taken.append(number)
+        elastic.say_training(taken)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            for number in taken:
+                signal.signal(number, signal.SIG_DFL)
+
+
+class _Handler:
+    """Handles a signal. pid: of the process that leaves; its children inherit the handler."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def __call__(self, number: int, _frame: object) -> None:
+        if os.getpid() == self._pid and not heartbeat.is_ending():
+            elastic.leave(number)
+            return
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)

@@ -1,4 +1,4 @@
-"""Random numbers that belong to a sample, whichever rank has it."""
+"""Random seeds that belong to a sample, independent of its rank."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def sample_seed(seed: int, epoch: int, sample: int) -> int:
     """Return a seed for the augmentation of a sample, the same on any rank of any world.
 
     Args:
-        seed: Of the training.
+        seed: The seed of the training.
         epoch: Its number.
         sample: The sample's index in the dataset.
 

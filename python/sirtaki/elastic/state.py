@@ -1,4 +1,4 @@
-"""What a training function must not lose when processes come and go."""
+"""The state that a training function keeps when processes come and go."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sirtaki.core.errors import HostsUpdatedInterrupt
 from sirtaki.core.operations.objects import allgather_object, flag_of_first, pickled
 from sirtaki.core.world import state as world_state
 
-# How new a state is: numbers that are compared from the left; empty for none yet.
+# The version of a state: numbers compared from the left; empty for none yet.
 Version = tuple[int, ...]
 
 
@@ -32,19 +32,19 @@ class State:
     ) -> None:
         self._bcast_object = bcast_object
         self._rank = get_rank
-        # Programs put their own messages in: (timestamp, result).
+        # Programs put in messages of their own: (timestamp, result).
         self._host_messages: queue.Queue[tuple[float, int]] = queue.Queue()
         self._last_updated_timestamp: float = 0
         self._reset_callbacks: list[Callable[[], object]] = []
         self._leave_callbacks: list[Callable[[], object]] = []
         self._commits = 0
-        # Whether it has been equal on all ranks, which that of a newcomer was not.
+        # Whether the state has been equal on all ranks; a newcomer's has not.
         self._shared = False
         # Random states of ranks, from a checkpoint that rank 0 has loaded.
         self._random_of_ranks: resuming.Random = None
 
     def register_reset_callbacks(self, callbacks: Sequence[Callable[[], object]]) -> None:
-        """Have functions called after each new world, before training goes on.
+        """Register functions to call in each new world, before training goes on.
 
         Args:
             callbacks: Called in this order, for example to adapt the learning rate to the size.
@@ -52,10 +52,10 @@ class State:
         self._reset_callbacks.extend(callbacks)
 
     def register_leave_callbacks(self, callbacks: Sequence[Callable[[], object]]) -> None:
-        """Have functions called when all processes leave because the launcher got a signal.
+        """Register functions to call when all processes leave because the launcher got a signal.
 
-        All ranks call them after the same commit, while their world still stands, before they
-        exit: the place to write a checkpoint.
+        All ranks call them after the same commit, while their world still exists, before they
+        exit. They are the place to write a checkpoint.
 
         Args:
             callbacks: Called in this order.
@@ -74,40 +74,40 @@ class State:
             callback()
 
     def forget_host_updates(self) -> None:
-        """Forget what was said of the hosts of the world that ends."""
+        """Forget updates about the hosts of the world that ends."""
         self._host_messages = queue.Queue()
 
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
-        """Note that hosts have come or gone; `check_host_updates` tells all ranks together.
+        """Record that hosts were added or removed; `check_host_updates` informs all ranks together.
 
         Args:
-            timestamp: When, as ``time.time()`` counts.
-            update_res: 1 where hosts have gone, 2 where they have come, 3 for both; 4 where all
-                are to leave.
+            timestamp: The time, on a monotonic clock; an update that is not newer is dropped.
+            update_res: 1 if hosts were removed, 2 if they were added, 3 for both; 4 if all
+                processes have to leave.
         """
         self._host_messages.put((timestamp, update_res))
 
     def commit(self) -> None:
-        """Save the state, then see whether hosts have come or gone.
+        """Save the state, then check whether hosts were added or removed.
 
         Raises:
-            HostsUpdatedInterrupt: They have.
+            HostsUpdatedInterrupt: They were.
         """
         self._commits += 1
         self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """See whether hosts have come or gone; every rank calls it.
+        """Check whether hosts were added or removed; every rank calls it.
 
         Raises:
-            HostsUpdatedInterrupt: They have; all ranks raise it together.
+            HostsUpdatedInterrupt: They were; all ranks raise it together.
             SystemExit: All ranks leave together.
         """
         if not elastic.is_elastic():
             return
-        # What rank 0 knows counts, so that all are interrupted at the same step. Most calls have
-        # nothing to tell, which takes a byte.
+        # Rank 0's knowledge counts, so that all are interrupted at the same step. Usually there is
+        # no news, which takes one byte.
         if not _any_news(not self._host_messages.empty()):
             return
         last, result = self._last_updated_timestamp, 0
@@ -129,14 +129,14 @@ class State:
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Return to what was saved last."""
+        """Restore the state that was saved last."""
         raise NotImplementedError
 
     def sync(self) -> None:
         """Give all ranks the newest state that one of them has.
 
-        Each new world begins with it. Call it after ``hvd.join()``, too: who joined first has not
-        taken the last steps.
+        Each new world begins with it. Call it after ``hvd.join()`` too: a rank that joined early
+        did not take the last steps.
         """
         raise NotImplementedError
 
@@ -144,19 +144,19 @@ class State:
         """Adapt to a new world; for subclasses."""
 
     def _version(self) -> Version:
-        """How new the state is that `restore` has left."""
+        """Return the version of the state after `restore`."""
         return (self._commits,)
 
     def _adopt(self, version: Version) -> None:
-        """Be as new as the state that `sync` has brought."""
+        """Set the version to that of the state from `sync`."""
         (self._commits,) = version or (0,)
         self._shared = True
         resuming.end(self._rank(), self._random_of_ranks)
 
     def _newest(self) -> tuple[int, Version]:
-        """Find out together which rank has the newest state, and how new it is.
+        """Agree with all ranks on the rank with the newest state, and return it with the version.
 
-        The ranks of a first world have none yet, and take that of rank 0.
+        The ranks of a first world have no state yet, and use rank 0's.
         """
         if not elastic.is_elastic() or not world_state.is_initialized():
             return 0, self._version()
@@ -171,7 +171,7 @@ class State:
 
 
 def _any_news(here: bool) -> bool:
-    """Tell whether rank 0 has news; not before all ranks can hear them."""
+    """Return whether rank 0 has news; without a world, whether this process has."""
     return flag_of_first(here, "elastic.news") if world_state.is_initialized() else here
 
 
@@ -182,8 +182,8 @@ class ObjectState(State):
         bcast_object: See `State`.
         get_rank: See `State`.
         kwargs: Become attributes, which are saved, restored, and synchronized by pickling them.
-            Samplers, loaders and whatever else has `state_dict` and `load_state_dict` stay the
-            objects that they are; what these give and take is saved and synchronized, and their
+            Samplers, loaders and other objects with `state_dict` and `load_state_dict` stay the
+            same objects; the values of these methods are saved and synchronized, and their
             `reset`, if they have one, is called in each new world.
     """
 
@@ -226,7 +226,7 @@ class ObjectState(State):
         """See `State`."""
         root, version = self._newest()
         self._sync_from(root, version)
-        # At once, for a loss in between is to leave what was saved before.
+        # Both together: a loss before this point keeps the state saved earlier.
         self._adopt(version)
         self.save()
 
@@ -236,7 +236,7 @@ class ObjectState(State):
             return
         mine = self._contents()
         try:
-            # Functions that programs bring may know rank 0 alone.
+            # A program's own function may support only rank 0.
             theirs = self._bcast_object(mine, root) if root else self._bcast_object(mine)
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             _name_culprit(mine, "pickled", pickled, error)
@@ -244,14 +244,14 @@ class ObjectState(State):
         self._take(theirs)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint saves: the attributes as they are, not as last committed."""
+        """Return the attributes for a checkpoint: the current ones, not the last commit."""
         return self._contents()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the attributes of `state_dict`, and commit them.
+        """Load the attributes of `state_dict`, and commit them.
 
         Raises:
-            ValueError: It is of a state with other attributes.
+            ValueError: It has other attributes than this state.
         """
         require_names(self._saved_state, state_dict)
         self._take(state_dict)
@@ -259,7 +259,7 @@ class ObjectState(State):
 
 
 def _has_position(value: Any) -> bool:
-    """Tell whether a value itself says how far it has come, as samplers and loaders do."""
+    """Return whether a value has a position of its own, as samplers and loaders do."""
     return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
 
 
@@ -268,14 +268,14 @@ def _content(value: Any) -> Any:
 
 
 def require_names(mine: Iterable[str], loaded: Iterable[str]) -> None:
-    """Raise ValueError if a state and what is loaded into it have different attributes."""
+    """Raise ValueError if a state and the loaded one have different attributes."""
     different = sorted(set(mine) ^ set(loaded))
     if different:
         raise ValueError(f"only one of both states has {', '.join(different)}")
 
 
 def require_shapes(mine: Sequence[Iterable[int]], loaded: Sequence[Any]) -> None:
-    """Raise ValueError if variables and the arrays that are loaded into them differ in shape."""
+    """Raise ValueError if variables and the arrays loaded into them differ in shape."""
     here, there = [tuple(shape) for shape in mine], [tuple(array.shape) for array in loaded]
     if len(here) != len(there):
         raise ValueError(f"it has {len(there)} variables, here are {len(here)}")
@@ -285,7 +285,7 @@ def require_shapes(mine: Sequence[Iterable[int]], loaded: Sequence[Any]) -> None
 
 
 def say_uncommitted(step: int) -> None:
-    """Say that a loss came when a step was applied and not committed."""
+    """Print that a process was lost after a step was applied and before it was committed."""
     print(
         f"sirtaki: a peer was lost between the optimizer's step {step} and state.commit(); unless "
         "another rank is past it or before it, the objects of the state stay as they are now. Call "
@@ -296,7 +296,7 @@ def say_uncommitted(step: int) -> None:
 
 
 def _copies(values: dict[str, Any]) -> dict[str, Any]:
-    """Return copies, which share among each other what the originals share."""
+    """Return copies, which share objects with each other as the originals do."""
     try:
         return copy.deepcopy(values)
     except Exception as error:
@@ -307,7 +307,7 @@ def _copies(values: dict[str, Any]) -> dict[str, Any]:
 def _name_culprit(
     values: dict[str, Any], how: str, work: Callable[[Any], object], error: Exception
 ) -> None:
-    """Raise TypeError that names the value with which something cannot be done."""
+    """Raise a TypeError that names the value for which an action fails."""
     for name, value in values.items():
         try:
             work(value)

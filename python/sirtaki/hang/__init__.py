@@ -1,1 +1,1 @@
-"""Why a job hangs: asks its ranks, compares what they tell, and says it in a few lines."""
+"""Explains why a job hangs: asks its ranks, compares their answers, and prints a short report."""

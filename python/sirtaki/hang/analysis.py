@@ -1,18 +1,18 @@
-"""Who has asked for what, who has not, and who holds up the others."""
+"""Determines which ranks have submitted which operations, and which ranks hold up the others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from sirtaki.hang.answers import AskedOperation, Job, Rank
-from sirtaki.records import dataclass
 
 
 @dataclass(frozen=True)
 class Missed:
-    """An operation that some ranks have not asked for, or where some hold up the others.
+    """An operation that some ranks have not submitted, or in which some hold up the others.
 
-    seconds: for how long. has: who waits in it. missing: for whom.
+    seconds: for how long. has: the ranks that wait in it. missing: the ranks they wait for.
     """
 
     asked: AskedOperation
@@ -23,11 +23,11 @@ class Missed:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is wrong with a job.
+    """The diagnosis of a job.
 
-    seconds: for how long nothing has ended. missed: what waits, longest first. holding: who holds
-    up the others; none where all wait for something else than a rank. moving: whether all of those
-    still do something.
+    seconds: for how long no operation has completed. missed: waiting operations, longest first.
+    holding: the ranks that hold up the others; empty if all wait for something other than a rank.
+    moving: whether all of `holding` are still active.
     """
 
     job: Job
@@ -38,18 +38,18 @@ class Diagnosis:
 
     @property
     def waiting(self) -> list[Rank]:
-        """Return the ranks that are held up."""
+        """Return the ranks that others hold up."""
         held = {rank for one in self.missed for rank in one.has}
         return [self.job.ranks[rank] for rank in sorted(held)]
 
 
 def analyse(job: Job) -> Diagnosis:
-    """Find out who holds up whom."""
+    """Determine which ranks hold up the others."""
     found = sorted(_missed(job), key=lambda one: -one.seconds)
     missed = [one for one in found if not one.asked.patient] or found
     blamed = {rank for one in missed for rank in one.missing}
     known = [job.ranks[rank] for rank in sorted(blamed) if rank in job.ranks]
-    # Who waits itself is held up by somebody else, unless all do.
+    # A rank that waits itself is held up by another one, unless all wait.
     holding = [one for one in known if not one.waits or not _runs(one)] or known
     moving = bool(holding) and all(one.moved is True and _runs(one) for one in holding)
     return Diagnosis(job, job.stuck, missed, holding, moving)
@@ -85,7 +85,7 @@ def _missed(job: Job) -> Iterable[Missed]:
 
 
 def _joined(job: Job) -> dict[str, set[int]]:
-    """Who takes part in all operations of a world without asking for them."""
+    """Return the ranks of each world that have joined and so take part in all its operations."""
     found: dict[str, set[int]] = {}
     for one in job.ranks.values():
         for each in one.open:
@@ -97,7 +97,7 @@ def _joined(job: Job) -> dict[str, set[int]]:
 def _in_the_middle(
     job: Job, what: AskedOperation, ranks: Sequence[Rank]
 ) -> tuple[list[int], list[int]]:
-    """Who waits in an operation whose data do not move, and for whom in the end."""
+    """Return the ranks that wait in a stuck operation, and those they ultimately wait for."""
     waits = {one.rank: each for one in ranks for each in one.open if each.asked == what}
     held = sorted(rank for rank, each in waits.items() if each.waits)
     peers = {each.peer for each in waits.values() if each.waits and each.peer is not None}

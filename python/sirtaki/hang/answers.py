@@ -1,12 +1,13 @@
-"""What the ranks of a job have told, put together from all hosts."""
+"""The answers of a job's ranks, combined from all hosts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sirtaki.records import dataclass, field
+from sirtaki.questions.messages import OpenOperation, RankAnswer, ThreadPlace, WorldWork
 
 
 class Frame(NamedTuple):
@@ -24,7 +25,7 @@ class Frame(NamedTuple):
 
 
 class AskedOperation(NamedTuple):
-    """An operation as all ranks know it: in which world, and which."""
+    """An operation as all ranks identify it, with its world."""
 
     world: str
     kind: str
@@ -32,7 +33,7 @@ class AskedOperation(NamedTuple):
 
     @property
     def patient(self) -> bool:
-        """Whether it waits for ranks that may go on with other operations for as long as it is."""
+        """Whether it may wait long for ranks that go on with other operations."""
         return self.kind == "join" or (self.kind, self.name) == ("barrier", "farewell")
 
     def __str__(self) -> str:
@@ -43,10 +44,10 @@ class AskedOperation(NamedTuple):
 
 @dataclass(frozen=True)
 class Open:
-    """An operation that a rank has not ended.
+    """An operation that a rank has not completed.
 
-    set: None of a rank on another host that only few words are known of. seconds: at this stage.
-    peer: for whom it waits, of the job, -1: any. waits: for how long.
+    set: None for a rank on another host of which little is known. seconds: at this stage. peer: the
+    rank of the job that it waits for, -1: any. waits: for how long.
     """
 
     asked: AskedOperation
@@ -59,7 +60,7 @@ class Open:
 
     @property
     def stuck(self) -> float:
-        """For how long it may have been stuck: 0 where data may be moving."""
+        """For how long it may have been stuck: 0 if data may be moving."""
         if self.stage == "under way":
             return self.waits or 0.0
         return self.seconds
@@ -69,11 +70,11 @@ class Open:
 class Rank:
     """A rank of the job, as far as it is known.
 
-    state: the letter of /proc, "" where nobody can look. idle: seconds since one of its operations
-    ended. ended: names of the latest, oldest first. busy: a thread in C code lets Python not run.
-    silent: why it does not answer. call: see `hang.place`. before, after: seconds of processor
-    time and bytes read and written so far, before and after it was asked. share: of a core, between
-    two looks; moved: whether it has done anything between them, None where there was one look.
+    state: the letter of /proc, "" if unreadable. idle: seconds since one of its operations
+    completed. ended: names of the latest, oldest first. busy: a thread in C code keeps Python from
+    running. silent: why it does not answer. call: see `questions.place`. before, after: seconds of
+    processor time and bytes read and written so far, before and after it was asked. share: of a
+    core, between two samples; moved: whether it was active between them, None with one sample.
     """
 
     rank: int
@@ -124,7 +125,7 @@ class Job:
 
     @property
     def fingerprint(self) -> tuple[object, ...]:
-        """Different whenever an operation has ended, begun, or moved data."""
+        """A value that changes whenever an operation completes, begins, or moves data."""
         return tuple(
             (rank, one.completed, tuple((o.asked, o.stage, o.peer, o.chunk) for o in one.open))
             for rank, one in sorted(self.ranks.items())
@@ -132,14 +133,14 @@ class Job:
 
     @property
     def stuck(self) -> float:
-        """For how many seconds no operation has ended or moved while one is open; 0: none is."""
+        """Seconds without completion or movement while an operation is open; 0: none is open."""
         idle = min((one.idle for one in self.ranks.values()), default=math.inf)
         oldest = max((o.stuck for one in self.ranks.values() for o in one.open), default=0.0)
         return min(idle, oldest)
 
     @property
     def oldest(self) -> float:
-        """For how many seconds some rank has waited for others to ask for an operation."""
+        """Seconds that some rank has waited for others to submit an operation."""
         every = (o for one in self.ranks.values() for o in one.open if o.stage == "submitted")
         return max((o.seconds for o in every if not o.asked.patient), default=0.0)
 
@@ -149,8 +150,8 @@ class Job:
         return f"{asked} of {label}" if label else str(asked)
 
 
-def job_of(answers: Iterable[Mapping[str, Any]]) -> Job:
-    """Put together what `collect` has returned on each host."""
+def job_of(answers: Iterable[RankAnswer]) -> Job:
+    """Combine the results of `collect` on each host."""
     found = Job()
     answers = list(answers)
     hosts: list[str] = max((answer["hosts"] for answer in answers), key=len, default=[])
@@ -167,8 +168,8 @@ def job_of(answers: Iterable[Mapping[str, Any]]) -> Job:
     return found
 
 
-def _rank_of(answer: Mapping[str, Any]) -> Rank:
-    place = answer.get("place") or {}
+def _rank_of(answer: RankAnswer) -> Rank:
+    place = answer.get("place") or ThreadPlace()
     return Rank(
         rank=answer["rank"],
         host=answer["host"],
@@ -187,7 +188,7 @@ def _rank_of(answer: Mapping[str, Any]) -> Rank:
 
 
 def _add_world(
-    job: Job, world: Mapping[str, Any], numbers: Mapping[int, int], seen: set[tuple[str, int]]
+    job: Job, world: WorldWork, numbers: Mapping[int, int], seen: set[tuple[str, int]]
 ) -> None:
     """Add what one rank knows of a world. numbers: of the job's ranks, by those of the world."""
     key = world["key"]
@@ -214,12 +215,12 @@ def _add_world(
 
 
 def numbering(
-    world: Mapping[str, Any], ranks: int, numbers: Mapping[int, int]
+    world: WorldWork, ranks: int, numbers: Mapping[int, int]
 ) -> Callable[[int], int | None]:
-    """Return what gives a rank of a world its number in the job, None where that is not known.
+    """Return a function from a world's rank to its number in the job, None if unknown.
 
     Args:
-        world: What one of its ranks knows of it.
+        world: The world, as one of its ranks knows it.
         ranks: How many the job has.
         numbers: Of ranks of the world that have answered.
     """
@@ -231,7 +232,7 @@ def numbering(
     return numbers.get
 
 
-def _open_of(key: str, one: Mapping[str, Any], of_job: Any) -> Open:
+def _open_of(key: str, one: OpenOperation, of_job: Any) -> Open:
     peer = one["peer"]
     return Open(
         AskedOperation(key, one["kind"], one["name"]),
@@ -245,7 +246,7 @@ def _open_of(key: str, one: Mapping[str, Any], of_job: Any) -> Open:
 
 
 def compare(earlier: Job, later: Job, seconds: float) -> None:
-    """Note in the later one what each rank has done between the two, `seconds` apart."""
+    """Record in `later` what each rank did between the two samples, `seconds` apart."""
     for number, one in later.ranks.items():
         before = earlier.ranks.get(number)
         if before is None or before.pid != one.pid or not one.state or not before.state:
@@ -254,11 +255,31 @@ def compare(earlier: Job, later: Job, seconds: float) -> None:
         one.share = max(0.0, cpu) / max(seconds, 0.01)
         here = [frame[:3] for frame in one.stack]
         there = [frame[:3] for frame in before.stack]
-        # On a crowded machine it may want a core and not get one.
+        # On a busy machine a runnable process may get no core.
         runs = "R" in (before.state, one.state)
         one.moved = runs or one.share > _BUSY_SHARE or io > _BUSY_BYTES or here != there
 
 
-# Of a core: less is what a thread that looks now and then takes.
+# Share of a core: a thread that only polls uses less.
 _BUSY_SHARE = 0.2
 _BUSY_BYTES = 1 << 16
+
+
+def exposed_share(before: Mapping[str, Any], now: Mapping[str, Any]) -> float | None:
+    """Return the share of the time between two samples in which threads were blocked in our calls.
+
+    Args:
+        before: ``at``, ``exposed``, ``calls``, and ``completed`` of the rank, in the first sample.
+        now: The same in the second one.
+
+    Returns:
+        None if operations completed without a call that waited: then the framework waits in its
+        own code, as compiled functions of TensorFlow and JAX do. None also for another process.
+    """
+    if "calls" not in before or "calls" not in now:
+        return None  # the question did not ask for them
+    calls, ended = now["calls"] - before["calls"], now["completed"] - before["completed"]
+    seconds = now["at"] - before["at"]
+    if calls < 0 or seconds <= 0 or (calls == 0 and ended > 0):
+        return None
+    return float(min(1.0, max(0.0, (now["exposed"] - before["exposed"]) / seconds)))

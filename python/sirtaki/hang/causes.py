@@ -1,4 +1,4 @@
-"""Guesses at why a job hangs: one sentence for each pattern that is known."""
+"""Likely causes of a hang: one sentence for each known pattern."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOCKS = ("threading.py", "queue.py", "multiprocessing/", "concurrent/futures/",
 
 
 def cause_of(diagnosis: Diagnosis) -> str:
-    """Return a sentence, "" where no pattern fits."""
+    """Return a sentence, "" if no pattern matches."""
     for guess in (
         _of_a_process,
         _of_a_thread,
@@ -37,9 +37,9 @@ def _each(diagnosis: Diagnosis, holds: Callable[[Rank], object]) -> Iterator[Ran
 
 
 def _of_a_process(diagnosis: Diagnosis) -> str:
-    """Something has happened to a process as a whole."""
+    """Return a cause that concerns a whole process."""
     for one in _each(diagnosis, lambda one: one.stopped):
-        return f"rank {one.rank} is stopped by a signal: kill -CONT {one.pid} lets it go on"
+        return f"rank {one.rank} is stopped by a signal: kill -CONT {one.pid} resumes it"
     for one in _each(diagnosis, lambda one: one.traced or one.debugger):
         with_what = f" ({one.debugger})" if one.debugger else ""
         return f"rank {one.rank} is in a debugger{with_what}: the job goes on when it does"
@@ -56,7 +56,7 @@ def _of_a_process(diagnosis: Diagnosis) -> str:
 
 
 def _of_a_thread(diagnosis: Diagnosis) -> str:
-    """The main thread of a rank is in something that may last."""
+    """Return a cause in a rank's main thread, which is in a call that may last."""
     for one in _each(diagnosis, lambda one: one.call == "input" or _calls(one, "input(")):
         return (
             f"rank {one.rank} waits for a line on standard input: ask for it on one rank and "
@@ -69,14 +69,14 @@ def _of_a_thread(diagnosis: Diagnosis) -> str:
         )
     for one in _each(diagnosis, lambda one: one.handles):
         return (
-            f"rank {one.rank} deals with an exception that the others did not get "
+            f"rank {one.rank} handles an exception that the others did not get "
             f"({one.handles}); let it end the rank, or handle it on all"
         )
     return ""
 
 
 def _of_an_accelerator(diagnosis: Diagnosis) -> str:
-    """All ranks have handed an operation over, and none is missing."""
+    """Return a cause if all ranks have submitted an operation to an accelerator."""
     for one in diagnosis.missed:
         opened = [each for rank in one.has for each in diagnosis.job.ranks[rank].open]
         mine = [each for each in opened if each.asked == one.asked]
@@ -89,7 +89,7 @@ def _of_an_accelerator(diagnosis: Diagnosis) -> str:
 
 
 def _of_the_network(diagnosis: Diagnosis) -> str:
-    """A rank waits for data of one on another host that is in the same operation and runs."""
+    """Return a cause if a rank waits for a running rank of another host in one operation."""
     ranks = diagnosis.job.ranks
     for missed in diagnosis.missed:
         for rank in missed.has:
@@ -107,7 +107,7 @@ def _of_the_network(diagnosis: Diagnosis) -> str:
 
 
 def _of_names(diagnosis: Diagnosis) -> str:
-    """Ranks wait for one another in different operations."""
+    """Return a cause if ranks wait for one another in different operations."""
     asked = list(dict.fromkeys(found for one in diagnosis.holding if (found := _blocking(one))))
     others = [one.asked for one in diagnosis.missed if one.asked not in asked]
     names = [*asked, *others][:2]
@@ -136,7 +136,7 @@ def _of_names(diagnosis: Diagnosis) -> str:
 
 
 def _of_code(diagnosis: Diagnosis) -> str:
-    """A rank is in no operation, but in code of its own."""
+    """Return a cause if a rank is in its own code instead of an operation."""
     for one in _each(diagnosis, lambda one: not one.waits and one.stack):
         own, inner = _own(one), one.stack[0]
         where = "" if own is None else f" at {_at(own)}"
@@ -178,7 +178,7 @@ def _asking(diagnosis: Diagnosis, asked: AskedOperation) -> Rank:
 
 
 def _known(first: Rank, second: Rank, name: str) -> bool:
-    """Whether an operation has been before; of those without a name, one of its kind."""
+    """Return whether an operation has occurred before; for an unnamed one, any of its kind."""
     before = {_unnumbered(each) for each in (*first.ended, *second.ended)}
     return _unnumbered(name) in before
 

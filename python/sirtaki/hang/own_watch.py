@@ -1,4 +1,4 @@
-"""Watches a job that our launcher has not started: a thread in the lowest rank of each host."""
+"""Watches a job that another launcher started, in a thread of each host's lowest rank."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import sys
 import threading
 import time
 
-from sirtaki.hang.collect import FAR, POLL, collect
 from sirtaki.hang.watching import Watching
+from sirtaki.questions.collect import collect
+from sirtaki.questions.messages import Question
+from sirtaki.rendezvous.lasting import Lasting, start_thread
 
 
 class OwnWatch:
@@ -16,15 +18,18 @@ class OwnWatch:
 
     Args:
         job: The job's name.
-        seconds: How long nothing may move.
+        seconds: How long the job may make no progress.
+
+    Raises:
+        OSError: No thread can be started.
     """
 
     def __init__(self, job: str, seconds: float) -> None:
         self._job = job
         self._watching = Watching(job, seconds, time.monotonic())
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="sirtaki watch", daemon=True)
-        self._thread.start()
+        self._lasting = Lasting("the watch for hangs")
+        self._thread = start_thread(self._watch, "sirtaki watch")
 
     def end(self) -> None:
         """Stop watching."""
@@ -33,14 +38,15 @@ class OwnWatch:
     def _watch(self) -> None:
         watching = self._watching
         while not self._end.wait(max(0.0, watching.due - time.monotonic())):
-            question = POLL if watching.question == POLL else FAR
-            try:
-                text = watching.take(collect(self._job, question), time.monotonic())
-            except Exception as error:  # whatever it is, the job must go on
-                if not threading.main_thread().is_alive():
-                    return  # the interpreter ends, and starts no threads any more
-                text = f"nobody watches for hangs any more: {error!r}"
-                self._end.set()
-            if text:
-                with contextlib.suppress(OSError, ValueError):
-                    print(f"sirtaki: {text}", file=sys.stderr, flush=True)
+            with self._lasting:
+                self._look()
+
+    def _look(self) -> None:
+        watching, now = self._watching, time.monotonic()
+        watching.postpone(now)  # in case of an error below
+        polls = watching.question is Question.POLL
+        answers = collect(self._job, Question.POLL if polls else Question.FAR)
+        text = watching.take(answers, time.monotonic())
+        if text:
+            with contextlib.suppress(OSError, ValueError):
+                print(f"sirtaki: {text}", file=sys.stderr, flush=True)

@@ -1,12 +1,14 @@
-"""The report of a hang in a few lines, however many ranks there are: outliers first."""
+"""The report of a hang in a few lines, for any number of ranks: outliers first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from sirtaki.hang.analysis import Diagnosis
-from sirtaki.hang.answers import Rank
+from sirtaki.hang.answers import Job, Rank
 from sirtaki.hang.causes import cause_of
+from sirtaki.rendezvous.words import printable
 
 MOST_LINES = 60
 _MOST_OPERATIONS = 6
@@ -25,10 +27,10 @@ _WAITS = {
 
 
 def report(diagnosis: Diagnosis, job: str, stacks: bool = False) -> str:
-    """Return what people read.
+    """Return the report as text.
 
     Args:
-        diagnosis: What is wrong.
+        diagnosis: Of the job.
         job: The job's name, for the commands that show more; "": it has ended.
         stacks: Whether to show the whole stack of each group's first rank.
     """
@@ -44,9 +46,17 @@ def report(diagnosis: Diagnosis, job: str, stacks: bool = False) -> str:
     return "\n".join(printable(line if stacks else line[:_MOST_TEXT]) for line in lines)
 
 
-def printable(text: str) -> str:
-    """Return a line that does nothing to a terminal, whatever tensors and hosts are called."""
-    return "".join(each if each.isprintable() else "?" for each in text)
+def report_of_progress(job: Job) -> str:
+    """Return the report on a job that makes progress, which must not sound like a hang.
+
+    Args:
+        job: The answers of its ranks.
+    """
+    for one in job.ranks.values():
+        one.open = [replace(each, peer=None, waits=None) for each in one.open]
+    lines = ["no hang: operations have begun, moved or ended while the job was watched"]
+    lines += _groups(Diagnosis(job, 0.0, [], [], False), stacks=False)
+    return "\n".join(printable(line[:_MOST_TEXT]) for line in lines)
 
 
 def _headline(diagnosis: Diagnosis) -> str:
@@ -67,7 +77,7 @@ def _headline(diagnosis: Diagnosis) -> str:
 def _operations(diagnosis: Diagnosis) -> Iterable[str]:
     for one in diagnosis.missed[:_MOST_OPERATIONS]:
         line = f"  {diagnosis.job.label(one.asked)} has waited for {one.seconds:.0f} s"
-        line += f"; asked for by {_ranks(one.has)}"
+        line += f"; called by {_ranks(one.has)}"
         if one.missing:
             line += f"; missing ranks: {_named(diagnosis, one.missing)}"
         elif any(each.stage == "handed over" for each in diagnosis.job.ranks[one.has[0]].open):
@@ -84,7 +94,7 @@ def _groups(diagnosis: Diagnosis, stacks: bool) -> Iterable[str]:
     for one in diagnosis.job.ranks.values():
         where = one.own[0][:3] if one.own else None
         groups.setdefault((one.rank in holding, doing(one), where), []).append(one)
-    # Those that hold up others first, then the smallest groups.
+    # Ranks that hold up others come first, then the smallest groups.
     ordered = sorted(groups.items(), key=lambda item: (not item[0][0], len(item[1])))
     for key, ranks in ordered[:_MOST_GROUPS]:
         yield f"  {_who(ranks)}: {doing(ranks[0])}{_since(ranks[0])}"
@@ -96,7 +106,7 @@ def _groups(diagnosis: Diagnosis, stacks: bool) -> Iterable[str]:
 
 
 def doing(one: Rank) -> str:
-    """Return what a rank does now, without anything that differs among ranks that do the same."""
+    """Return a rank's activity, in the same words for all ranks with the same activity."""
     if one.gone:
         return "has left the world"
     if one.stopped:
@@ -111,7 +121,7 @@ def doing(one: Rank) -> str:
     if one.busy:
         return f"in C code that holds Python's lock, {text}"
     if one.handles:
-        return f"deals with {one.handles}, {text}"
+        return f"handles {one.handles}, {text}"
     if one.open or one.moved is None:
         return text
     return f"{'computing' if one.moved else _WAITS.get(one.call, 'idle')}, {text}"
@@ -121,7 +131,7 @@ def _in_operations(one: Rank) -> str:
     if not one.known:
         return "its state is not known"
     if not one.open:
-        last = f"; the last one was {one.ended[-1]}" if one.ended else "; there was none before"
+        last = f"; the last one was {one.ended[-1]}" if one.ended else " yet"
         return f"in no operation{last}"
     first = max(one.open, key=lambda each: (each.stage != "submitted", each.waits or 0.0))
     more = f" and {len(one.open) - 1} more" if len(one.open) > 1 else ""
@@ -136,7 +146,7 @@ def _in_operations(one: Rank) -> str:
 
 
 def _since(one: Rank) -> str:
-    """Since when it has been in no operation."""
+    """Return the time since a rank was last in an operation."""
     return "" if one.open or not one.ended else f", {one.idle:.0f} s ago"
 
 
@@ -162,7 +172,7 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 def spans(numbers: Iterable[int]) -> str:
-    """Return numbers as people write them: ``0-3,6``."""
+    """Format numbers as ranges: ``0-3,6``."""
     found: list[list[int]] = []
     for number in sorted(set(numbers)):
         if found and number == found[-1][-1] + 1:

@@ -1,28 +1,27 @@
-"""When ranks are asked, and when what they tell is a hang: no clock and no process is touched."""
+"""Decides when to ask ranks, and when their answers mean a hang, without clocks or processes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from sirtaki.hang.analysis import analyse
 from sirtaki.hang.answers import Job, compare, job_of
-from sirtaki.hang.collect import POLL, REPORT
 from sirtaki.hang.report import report
+from sirtaki.questions.messages import Question, RankAnswer
 
 _MOST_PAUSE = 2.5
 _LEAST_BETWEEN = 0.5
-# An operation that one rank alone has asked for holds up nobody who does not wait for it.
+# An operation submitted by one rank only holds up no rank that does not wait for it.
 _FORGOTTEN = 6
 
 
 class Watching:
-    """Decides on a hang: nothing has moved for a while, and two looks at all ranks find the same.
+    """Detects a hang: no progress for a while, and two equal samples of all ranks.
 
     Args:
         job: Its name, for the report.
-        seconds: How long nothing may move.
-        now: The time, here as everywhere on a clock of the caller's.
+        seconds: How long the job may make no progress.
+        now: The time, always on the caller's clock.
     """
 
     def __init__(self, job: str, seconds: float, now: float) -> None:
@@ -31,22 +30,26 @@ class Watching:
         self._pause = min(seconds / 4, _MOST_PAUSE)
         self._earlier: tuple[Job, float] | None = None
         self._reported_at: float | None = None
-        self.question = POLL
+        self.question = Question.POLL
         self.due = now + self._pause
 
-    def take(self, answers: Iterable[Mapping[str, Any]], now: float) -> str:
-        """Take the answers of all hosts to `question`; return what is to be printed, mostly ""."""
-        found = job_of(answers)
+    def postpone(self, now: float) -> None:
+        """Ask again only after a pause."""
         self.due = now + self._pause
+
+    def take(self, answers: Iterable[RankAnswer], now: float) -> str:
+        """Process the answers of all hosts to `question`; return the text to print, usually ""."""
+        self.postpone(now)
+        found = job_of(answers)
         forgotten = found.oldest >= _FORGOTTEN * self._seconds
         stuck = found.oldest if forgotten else found.stuck
         if stuck < self._seconds / 2:
-            self.question, self._earlier = POLL, None
+            self.question, self._earlier = Question.POLL, None
             return self._goes_on(now)
         if self._reported_at is not None:
             return ""
-        if self.question == POLL:
-            self.question, self.due = REPORT, now
+        if self.question == Question.POLL:
+            self.question, self.due = Question.REPORT, now
             return ""
         earlier, self._earlier = self._earlier, (found, now)
         if earlier is None or (earlier[0].fingerprint != found.fingerprint and not forgotten):
@@ -59,7 +62,7 @@ class Watching:
             return ""
         compare(earlier[0], found, now - earlier[1])
         diagnosis = analyse(found)
-        self.question, self._earlier = POLL, None
+        self.question, self._earlier = Question.POLL, None
         if not diagnosis.missed:
             return ""
         self._reported_at = now - stuck

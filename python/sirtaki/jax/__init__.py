@@ -9,7 +9,7 @@ from sirtaki.core import facade
 from sirtaki.core.facade import *  # noqa: F403
 from sirtaki.core.operations.objects import allgather_object, broadcast_object
 from sirtaki.jax import checkpoint, elastic
-from sirtaki.jax import library as _library
+from sirtaki.jax import primitive as _primitive
 from sirtaki.jax.allreduce_ops import allreduce, allreduce_tree, grouped_allreduce
 from sirtaki.jax.checkpoint import guards, restore_checkpoint, save_checkpoint
 from sirtaki.jax.compression import Compression
@@ -24,7 +24,7 @@ from sirtaki.jax.exchange_ops import (
 from sirtaki.jax.optimizer import DistributedOptimizer
 from sirtaki.jax.reducescatter_ops import grouped_reducescatter, reducescatter
 
-_library.register()
+_primitive.register()
 
 __all__ = [
     "Compression",

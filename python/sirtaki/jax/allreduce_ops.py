@@ -9,13 +9,21 @@ import jax
 import jax.numpy as jnp
 
 from sirtaki.core.operations import codecs, kinds
+from sirtaki.core.operations.compression import codec_of, compress_all, decompress_all
 from sirtaki.core.operations.reduce_ops import Average
 from sirtaki.core.operations.reduction import Reduction, check_op
 from sirtaki.core.world.participants import number_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
-from sirtaki.jax.arrays import by_dtype, check_reducible, collectives, from_host, to_host
+from sirtaki.jax.arrays import (
+    by_dtype,
+    check_reducible,
+    collectives,
+    from_host,
+    is_sparse,
+    to_host,
+)
 from sirtaki.jax.calls import checked_name, members, traced
-from sirtaki.jax.compression import Compression, Compressor, codec_of, compress_for
+from sirtaki.jax.compression import Compression, Compressor
 from sirtaki.jax.gradients import traced_allreduce
 from sirtaki.jax.primitive import TracedOperation
 
@@ -36,18 +44,21 @@ def allreduce(
     Its gradient is the same operation on the gradient.
 
     Args:
-        x: Any shape, equal on all ranks; a number stands for an array of no dimensions.
-        op: Average, Sum, Adasum, Min, Max or Product.
-        name: Matches the call with those of the other ranks. By default, the order of calls does,
-            and in a jitted function its name and the place in it.
-        prescale_factor: Multiplies every rank's array before.
+        x: Any shape, equal on all ranks; a number is an array without dimensions.
+        op: Average (the default), Sum, Adasum, Min, Max or Product.
+        name: Matches the call with those of the other ranks. By default, calls match by order; in a
+            jitted function, by its name and their position in it.
+        prescale_factor: Multiplies every rank's array before the reduction.
         postscale_factor: Multiplies the result.
         process_set: The ranks that take part.
         compression: Form of the array on the wire, from `Compression`.
 
+    Returns:
+        An array of the same shape and dtype.
+
     Raises:
         TypeError, ValueError: An argument is wrong; nothing was sent.
-        MismatchError: The ranks' calls do not agree.
+        MismatchError: The ranks' calls disagree.
         HorovodInternalError: There is no world, or a rank was lost. A jitted function raises
             `jax.errors.JaxRuntimeError` with the same text for both.
     """
@@ -66,33 +77,39 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
     compression: type[Compressor] = Compression.none,
 ) -> list[jax.Array]:
-    """Reduce several arrays as one operation for each dtype; as `allreduce` otherwise."""
+    """Reduce several arrays as one operation for each dtype.
+
+    Args:
+        xs: At least one array; each as for `allreduce`.
+        op, name, prescale_factor, postscale_factor: As for `allreduce`.
+        process_set, compression: As for `allreduce`.
+
+    Returns:
+        The reduced arrays, in the same order.
+
+    Raises:
+        TypeError, ValueError, HorovodInternalError: As for `allreduce`.
+    """
     codec = codec_of(compression, op)
-    compressed, contexts = [], []
-    for x in xs:
-        array, context = compress_for(codec, compression, check_reducible("allreduce", x, op))
-        compressed.append(array)
-        contexts.append(context)
+    arrays = [check_reducible("allreduce", x, op) for x in xs]
+    compressed, contexts = compress_all(codec, compression, arrays)
     operation = _operation(op, name, prescale_factor, postscale_factor, process_set)
-    reduced: list[Any] = [None] * len(compressed)
-    for indices, part_name in by_dtype(compressed, name):
-        part = [compressed[i] for i in indices]
+
+    def reduce(part: list[jax.Array], part_name: str | None) -> Any:
         part_codec = codec if part[0].dtype == jnp.float32 else codecs.NONE
         if traced(part):
-            results = traced_allreduce(operation(part_name, part_codec), part)
-        else:
-            handle = collectives.allreduce_async(
-                to_host(part),
-                None,
-                part_name,
-                Reduction(op, prescale_factor, postscale_factor, process_set),
-                waits=True,
-                codec=part_codec,
-            )
-            results = from_host(collectives.synchronize(handle))
-        for i, result in zip(indices, results, strict=True):
-            reduced[i] = result
-    return [compression.decompress(*pair) for pair in zip(reduced, contexts, strict=True)]
+            return traced_allreduce(operation(part_name, part_codec), part)
+        handle = collectives.allreduce_async(
+            to_host(part),
+            None,
+            part_name,
+            Reduction(op, prescale_factor, postscale_factor, process_set),
+            waits=True,
+            codec=part_codec,
+        )
+        return from_host(collectives.synchronize(handle), part)
+
+    return decompress_all(compression, by_dtype(compressed, name, reduce), contexts)
 
 
 def allreduce_tree(
@@ -104,8 +121,21 @@ def allreduce_tree(
     process_set: ProcessSet = global_process_set,
     compression: type[Compressor] = Compression.none,
 ) -> Tree:
-    """Reduce all leaves of a pytree as one operation for each dtype; as `allreduce` otherwise."""
-    leaves, structure = jax.tree.flatten(tree)
+    """Reduce all leaves of a pytree as one operation for each dtype.
+
+    Args:
+        tree: The same structure on all ranks; each leaf as for `allreduce`.
+        op, name, prescale_factor, postscale_factor: As for `allreduce`.
+        process_set, compression: As for `allreduce`.
+
+    Returns:
+        A pytree of the same structure with the reduced leaves.
+
+    Raises:
+        TypeError, ValueError, HorovodInternalError: As for `allreduce`.
+    """
+    # A sparse array is also a tree; as a leaf it is refused by name.
+    leaves, structure = jax.tree.flatten(tree, is_leaf=is_sparse)
     reduced = grouped_allreduce(
         leaves, op, name, prescale_factor, postscale_factor, process_set, compression
     )
@@ -116,7 +146,7 @@ def allreduce_tree(
 def _operation(
     op: int, name: str | None, prescale: float, postscale: float, process_set: ProcessSet
 ) -> Any:
-    """Return what makes the operation of a name and a codec; ValueError if arguments are wrong."""
+    """Return a factory of operations, given a name and a codec; ValueError for bad arguments."""
     check_op(op)
     members(process_set)
     return lambda part_name, codec: TracedOperation(

@@ -1,4 +1,4 @@
-"""What every collective needs to know before it begins."""
+"""Checks that precede every collective."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sirtaki.jax import internals
 
 
 def traced(arrays: Sequence[Any] = ()) -> bool:
-    """Tell whether a call is part of a program that JAX makes, rather than to be done now."""
+    """Return whether a call is traced into a program of JAX, not executed now."""
     return internals.under_transformation() or any(
         isinstance(array, jax.core.Tracer) for array in arrays
     )
 
 
 def members(process_set: ProcessSet) -> int:
-    """Return how many ranks take part.
+    """Return the number of ranks that take part.
 
     Raises:
         HorovodInternalError: There is no world.
@@ -36,17 +36,17 @@ def members(process_set: ProcessSet) -> int:
 
 
 def position(process_set: ProcessSet) -> int:
-    """Return this rank's place among the members."""
+    """Return this rank's index among the members."""
     return (process_set.ranks or []).index(state.rank())
 
 
 def checked_name(name: str | None) -> str:
-    """Return the name of an operation in a program; "": made from its place there."""
+    """Return the name of an operation in a program; "": derived from its position there."""
     if name is not None and not isinstance(name, str):
         raise TypeError(f"name must be a str, not {type(name).__name__}")
     return name or ""
 
 
 def block(rows: int, ranks: int, position: int) -> int:
-    """Return how many of the rows are those of the rank at this place, once they are scattered."""
+    """Return the number of rows for the rank at this index after scattering."""
     return rows // ranks + (position < rows % ranks)

@@ -1,4 +1,4 @@
-"""Checkpoints with JAX: `hvd.checkpoint`; and single files that rank 0 writes and reads."""
+"""Checkpoints with JAX (`hvd.checkpoint`), and single files written and read by rank 0."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from sirtaki.checkpoint import Array, CheckpointError, Checkpoints, Framework, Guards, Loaded
 from sirtaki.core.operations.objects import broadcast_object
 from sirtaki.core.world import state
-from sirtaki.jax.arrays import check
+from sirtaki.jax.arrays import check, is_key, like, numbers_of
 from sirtaki.jax.exchange_ops import broadcast_tree
 
 __all__ = [
@@ -34,28 +34,29 @@ _PATHS = "paths"
 
 
 def save_checkpoint(path: str | os.PathLike[str], tree: Any) -> None:
-    """Write a pytree of arrays to a file, on rank 0; other ranks go on.
+    """Write a pytree of arrays to a file, on rank 0; other ranks return at once.
 
     An interruption leaves either the old file or the new one.
 
     Args:
-        path: The file; one that exists is replaced.
-        tree: Parameters, the state of an optimizer, numbers.
+        path: The file; an existing one is replaced.
+        tree: Parameters, optimizer state, numbers.
 
     Raises:
-        TypeError, ValueError: A leaf is no array or number, or there is no world.
+        TypeError, ValueError: A leaf is neither array nor number, or there is no world.
         OSError: The file cannot be written.
     """
     if state.rank() != 0:
         return
     paths, leaves = _flatten(tree)
-    arrays = [np.asarray(check("save_checkpoint", leaf)) for leaf in leaves]
-    # NumPy's format knows no types but NumPy's own: what is written are bytes.
+    arrays = [np.asarray(check("save_checkpoint", numbers_of(leaf))) for leaf in leaves]
+    # NumPy's format supports only NumPy's types, so the data is written as bytes.
     content = {str(i): np.frombuffer(a.tobytes(), np.uint8) for i, a in enumerate(arrays)}
     content[_PATHS] = np.array(paths, np.str_)
-    content[_DTYPES] = np.array([array.dtype.name for array in arrays], np.str_)
+    content[_DTYPES] = np.array(list(map(_kind, leaves, arrays)), np.str_)
     new = Path(f"{os.fspath(path)}.new")
-    with new.open("wb") as file:
+    new.unlink(missing_ok=True)
+    with new.open("xb") as file:  # never follows another user's link
         np.savez(file, **content)  # type: ignore[arg-type]
         file.flush()
         os.fsync(file.fileno())
@@ -63,17 +64,17 @@ def save_checkpoint(path: str | os.PathLike[str], tree: Any) -> None:
 
 
 def restore_checkpoint(path: str | os.PathLike[str], target: Tree) -> Tree:
-    """Return, on every rank, what rank 0 reads from a checkpoint, or else rank 0's `target`.
+    """Return, on every rank, the checkpoint that rank 0 reads, or rank 0's `target`.
 
-    So a script that begins with this call continues from a checkpoint if there is one, and
-    otherwise begins with equal parameters on all ranks.
+    A script that begins with this call continues from a checkpoint if one exists, and otherwise
+    starts with equal parameters on all ranks.
 
     Args:
         path: The file that `save_checkpoint` wrote; only rank 0 looks for it.
         target: A tree of the same structure, shapes and dtypes, on all ranks.
 
     Raises:
-        ValueError: The file is no checkpoint of such a tree; on all ranks.
+        ValueError: The file is no checkpoint of such a tree; raised on all ranks.
         HorovodInternalError: A rank was lost.
     """
     failure: Exception | None = None
@@ -112,14 +113,19 @@ def _read(path: str | os.PathLike[str], target: Tree) -> Tree:
     return result
 
 
-def _leaf(data: Any, dtype: str, path: str, like: Any) -> jax.Array:
-    array = jnp.asarray(like)
-    if dtype != array.dtype.name or data.nbytes != array.nbytes:
+def _kind(leaf: Any, array: Any) -> str:
+    return f"key:{jax.random.key_impl(leaf)}" if is_key(leaf) else str(array.dtype.name)
+
+
+def _leaf(data: Any, dtype: str, path: str, target: Any) -> jax.Array:
+    array = jnp.asarray(numbers_of(target))
+    if dtype != _kind(target, array) or data.nbytes != array.nbytes:
         raise ValueError(
-            f"{path} was written as {data.nbytes} bytes of {dtype}, the target is {array.dtype} of "
-            f"shape {array.shape}"
+            f"{path} was written as {data.nbytes} bytes of {dtype}, the target is "
+            f"{_kind(target, array)} of shape {array.shape}"
         )
-    return jnp.asarray(data.view(array.dtype).reshape(array.shape))
+    found: jax.Array = like(target, jnp.asarray(data.view(array.dtype).reshape(array.shape)))
+    return found
 
 
 class JaxFramework(Framework):
@@ -128,15 +134,16 @@ class JaxFramework(Framework):
     name = "JAX"
 
     def capture(self, value: Any) -> Any:
-        """Return the leaves of a pytree by their paths, and what has `state_dict` as its own."""
-        if hasattr(value, "state_dict"):
+        """Return the leaves of a pytree by path; objects with `state_dict` use their own."""
+        # Checked on the class: an `nnx.Rngs` returns a random stream for every attribute.
+        if hasattr(type(value), "state_dict"):
             return {name: self.capture(each) for name, each in value.state_dict().items()}
         paths, leaves = _flatten(value)
         return dict(zip(paths, leaves, strict=True))
 
     def restore(self, value: Any, tree: Any) -> Any:
-        """Return a pytree of the structure of `value`, whose arrays are of the same types."""
-        if hasattr(value, "load_state_dict"):
+        """Return a pytree with the structure of `value` and arrays of the same types."""
+        if hasattr(type(value), "load_state_dict"):
             mine = value.state_dict()
             if mine.keys() != tree.keys():
                 raise ValueError(f"only one of both has {sorted(mine.keys() ^ tree.keys())}")
@@ -156,7 +163,7 @@ class JaxFramework(Framework):
         """See `Framework`.
 
         Raises:
-            CheckpointError: This process has only a part of the array.
+            CheckpointError: This process holds only a part of the array.
         """
         if not isinstance(leaf, jax.Array):
             return super().is_array(leaf)
@@ -177,8 +184,8 @@ class JaxFramework(Framework):
         if not isinstance(leaf, jax.Array):
             return super().to_host(leaf)
         kind = "jax"
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            kind, leaf = f"key:{jax.random.key_impl(leaf)}", jax.random.key_data(leaf)
+        if is_key(leaf):
+            kind, leaf = _kind(leaf, leaf), numbers_of(leaf)
         array = np.ascontiguousarray(leaf)
         return Array(kind, array.dtype.name, leaf.shape, array.reshape(-1).view(np.uint8))
 

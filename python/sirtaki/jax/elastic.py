@@ -1,4 +1,4 @@
-"""Elastic training with JAX: states of pytrees; see `sirtaki.torch.elastic` for PyTorch's."""
+"""Elastic training with JAX: states of pytrees; see `sirtaki.torch.elastic` for PyTorch."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sirtaki.core.world import state as world_state
 from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run_fn, sample_seed
 from sirtaki.elastic.run import is_loss, join_next_world
 from sirtaki.elastic.state import Version, require_names
+from sirtaki.jax.arrays import numbers_of
 from sirtaki.jax.exchange_ops import broadcast_tree
 
 __all__ = [
@@ -28,11 +29,11 @@ T = TypeVar("T")
 
 
 def run(func: Callable[..., T]) -> Callable[..., T]:
-    """Make a training function outlive lost processes; a decorator.
+    """Make a training function survive lost processes; a decorator.
 
     Args:
-        func: Its first argument is a `State`. It is called again in each new world, with what was
-            compiled for the old one forgotten.
+        func: Its first argument is a `State`. It is called again in each new world, after clearing
+            the functions compiled for the old one.
 
     Returns:
         A function with the same arguments; see `sirtaki.elastic.run_fn`.
@@ -42,7 +43,7 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
 
 def _reset() -> None:
     join_next_world()
-    # What was compiled has the size of the old world in it.
+    # Compiled functions depend on the size of the old world.
     jax.clear_caches()
 
 
@@ -50,17 +51,17 @@ class JaxState(ObjectState):
     """State of pytrees and other objects.
 
     Args:
-        every_step: Whether the state also saves itself, once in each step: when one of its pytrees
-            is assigned again, as it stands just before. Call `commit` after a step, or not at all.
-        kwargs: Become attributes. Those that are pytrees of arrays alone are kept as they are, for
-            arrays do not change, and are broadcast as arrays; others as by `ObjectState`.
+        every_step: Whether the state also saves itself once in each step: just before one of its
+            pytrees is assigned again. Call `commit` after a step, or not at all.
+        kwargs: Become attributes. Pytrees of arrays alone are kept without a copy, since arrays do
+            not change, and are broadcast as arrays; other objects as by `ObjectState`.
     """
 
     def __init__(self, every_step: bool = False, **kwargs: Any) -> None:
         trees = {name: value for name, value in kwargs.items() if _is_tree(value)}
         for name, value in trees.items():
             object.__setattr__(self, name, value)
-        # Newest last. JAX computes in the background, so the last may turn out to have failed.
+        # Newest last. JAX computes in the background, so the newest may still fail.
         self._saved: list[_Saved] = []
         self._names = tuple(trees)
         self._assigned: set[str] = set()
@@ -78,19 +79,19 @@ class JaxState(ObjectState):
         super().__setattr__(name, value)
 
     def save(self) -> None:
-        """Keep the arrays of now, without copying them, and copies of the other objects."""
+        """Keep the current arrays, without copies, and copies of the other objects."""
         super().save()
         self._assigned.clear()
-        trees = {name: getattr(self, name) for name in self._names}
+        trees = {name: _copied(getattr(self, name)) for name in self._names}
         self._saved.append(_Saved(self._commits, trees, self._saved_state))
         while len(self._saved) > 1 and self._saved[1].is_whole():
             del self._saved[0]
 
     def restore(self) -> None:
-        """Return to what was saved last and computed without an error.
+        """Restore the last saved state that was computed without an error.
 
         Raises:
-            ValueError: Arrays of the state were donated, so that they are lost.
+            ValueError: Arrays of the state were donated, and so are lost.
         """
         while not self._saved[-1].can_be_used() and len(self._saved) > 1:
             self._saved.pop()
@@ -103,7 +104,7 @@ class JaxState(ObjectState):
             )
         self._assigned.clear()
         for name, value in last.trees.items():
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, _copied(value))
         self._saved_state = last.objects
         self._commits = last.commits
         super().restore()
@@ -114,12 +115,12 @@ class JaxState(ObjectState):
         super()._sync_from(root, version)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint saves: all of the state as it is, not as last committed."""
+        """Return the data for a checkpoint: the current state, not the last committed one."""
         trees = {name: getattr(self, name) for name in self._names}
         return super().state_dict() | trees
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take what `state_dict` returned, and commit it."""
+        """Load the result of `state_dict`, and commit it."""
         require_names([*self._saved_state, *self._names], state_dict)
         for name in self._names:
             setattr(self, name, state_dict[name])
@@ -127,7 +128,7 @@ class JaxState(ObjectState):
 
 
 class _Saved(NamedTuple):
-    """What a state was. commits: how many commits it had had."""
+    """A saved state. commits: the number of commits before it."""
 
     commits: int
     trees: dict[str, Any]
@@ -137,14 +138,14 @@ class _Saved(NamedTuple):
         return list(jax.tree_util.tree_leaves(self.trees))
 
     def is_whole(self) -> bool:
-        """Tell without waiting whether all arrays have been computed without an error."""
+        """Return, without waiting, whether all arrays have been computed without an error."""
         leaves = self._leaves()
-        if not all(leaf.is_deleted() or leaf.is_ready() for leaf in leaves):
+        if not all(leaf.is_deleted() or numbers_of(leaf).is_ready() for leaf in leaves):
             return False
         return self.can_be_used()
 
     def can_be_used(self) -> bool:
-        """Wait for the arrays; tell whether they are there."""
+        """Wait for the arrays; return whether they are available."""
         leaves = self._leaves()
         if any(leaf.is_deleted() for leaf in leaves):
             return False
@@ -155,6 +156,11 @@ class _Saved(NamedTuple):
                 raise
             return False
         return True
+
+
+def _copied(tree: Any) -> Any:
+    """Copy the containers of the arrays: dictionaries, lists and `nnx.Rngs` are mutable."""
+    return jax.tree_util.tree_map(lambda leaf: leaf, tree)
 
 
 def _is_tree(value: Any) -> bool:

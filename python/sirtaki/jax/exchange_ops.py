@@ -12,10 +12,20 @@ from sirtaki.core.operations import kinds
 from sirtaki.core.world import state
 from sirtaki.core.world.participants import number_of, rank_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
-from sirtaki.jax.arrays import HOST, by_dtype, check, collectives, from_host, to_host
+from sirtaki.jax.arrays import (
+    by_dtype,
+    check,
+    collectives,
+    from_host,
+    is_key,
+    like,
+    numbers_of,
+    to_host,
+)
 from sirtaki.jax.calls import checked_name, members, position, traced
 from sirtaki.jax.gradients import traced_allgather, traced_alltoall, traced_broadcast
 from sirtaki.jax.primitive import TracedOperation, bind
+from sirtaki.numpy.arrays import TENSORS
 
 Tree = TypeVar("Tree")
 
@@ -25,9 +35,18 @@ def allgather(
 ) -> jax.Array:
     """Concatenate all ranks' arrays along the first dimension, in rank order.
 
-    The first dimension may differ between ranks, but not within transformed functions: XLA must
-    know the size of the result. Its gradient is the average of the gradients, of which each rank
-    gets its own rows. Arguments and errors as `allreduce`.
+    The gradient is averaged over the ranks, and each rank gets its own rows of the average.
+
+    Args:
+        x: At least one dimension. The first may differ between ranks, except in transformed
+            functions: XLA must know the size of the result.
+        name, process_set: As for `allreduce`.
+
+    Returns:
+        An array of the same dtype with the rows of all ranks.
+
+    Raises:
+        TypeError, ValueError, HorovodInternalError: As for `allreduce`.
     """
     [result] = grouped_allgather([x], name, process_set)
     return result
@@ -36,30 +55,38 @@ def allgather(
 def grouped_allgather(
     xs: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[jax.Array]:
-    """Gather several arrays as one operation for each dtype; as `allgather` otherwise."""
+    """Gather several arrays as one operation for each dtype.
+
+    Args:
+        xs: At least one array; each as for `allgather`.
+        name, process_set: As for `allreduce`.
+
+    Returns:
+        The gathered arrays, in the same order.
+
+    Raises:
+        TypeError, ValueError, HorovodInternalError: As for `allreduce`.
+    """
     arrays = [_with_rows("allgather", x) for x in xs]
     ranks = members(process_set)
-    gathered: list[Any] = [None] * len(arrays)
-    for indices, part_name in by_dtype(arrays, name):
-        part = [arrays[i] for i in indices]
-        if traced(part):
-            operation = TracedOperation(
-                kinds.ALLGATHER,
-                "allgather",
-                checked_name(part_name),
-                number_of(process_set),
-                rows=tuple(ranks * array.shape[0] for array in part),
-                received=tuple(array.shape[0] for array in part for _ in range(ranks)),
-            )
-            results = traced_allgather(operation, ranks, position(process_set), part)
-        else:
+
+    def gather(part: list[jax.Array], part_name: str | None) -> Any:
+        if not traced(part):
             handle = collectives.allgather_async(
                 to_host(part), name=part_name, process_set=process_set, waits=True
             )
-            results = from_host(collectives.synchronize(handle))
-        for i, result in zip(indices, results, strict=True):
-            gathered[i] = result
-    return gathered
+            return from_host(collectives.synchronize(handle), part)
+        operation = TracedOperation(
+            kinds.ALLGATHER,
+            "allgather",
+            checked_name(part_name),
+            number_of(process_set),
+            rows=tuple(ranks * array.shape[0] for array in part),
+            received=tuple(array.shape[0] for array in part for _ in range(ranks)),
+        )
+        return traced_allgather(operation, ranks, position(process_set), part)
+
+    return by_dtype(arrays, name, gather)
 
 
 def broadcast(
@@ -70,17 +97,21 @@ def broadcast(
 ) -> jax.Array:
     """Return the root's array on every rank.
 
-    Its gradient is the average of the gradients on the root, and zero elsewhere.
+    The gradient is averaged over the ranks on the root, and is zero elsewhere.
 
     Args:
-        x: Of the same shape and dtype on all ranks.
+        x: The same shape and dtype on all ranks; random keys are supported.
         root_rank: A rank of the world, also within a process set.
-        name: As `allreduce`.
-        process_set: As `allreduce`.
+        name, process_set: As for `allreduce`.
+
+    Returns:
+        An array of the same shape and dtype.
 
     Raises:
-        TypeError, ValueError, HorovodInternalError: As `allreduce`.
+        TypeError, ValueError, HorovodInternalError: As for `allreduce`.
     """
+    if is_key(x):
+        return like(x, broadcast(numbers_of(x), root_rank, name, process_set))
     array = check("broadcast", x)
     members(process_set)
     root = rank_of("root_rank", root_rank, process_set)
@@ -89,7 +120,7 @@ def broadcast(
         handle = collectives.broadcast_async(
             source, None, root, name=name, process_set=process_set, waits=True
         )
-        return from_host(collectives.synchronize(handle))[0]
+        return from_host(collectives.synchronize(handle), [array])[0]
     operation = TracedOperation(
         kinds.BROADCAST, "broadcast", checked_name(name), number_of(process_set), root=root
     )
@@ -102,10 +133,17 @@ def broadcast_tree(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Tree:
-    """Return the root's pytree on every rank: parameters, the state of an optimizer.
+    """Return the root's pytree, such as parameters or optimizer state, on every rank.
 
-    All ranks give a tree of the same structure, with leaves of the same shapes and dtypes, and get
-    arrays. Arguments and errors as `broadcast`.
+    Args:
+        tree: The same structure on all ranks, with leaves of the same shapes and dtypes.
+        root_rank, name, process_set: As for `broadcast`.
+
+    Returns:
+        A pytree of the same structure with arrays as leaves.
+
+    Raises:
+        TypeError, ValueError, HorovodInternalError: As for `allreduce`.
     """
     leaves, structure = jax.tree.flatten(tree)
     names = [name if name is None else f"{name}.{i}" for i in range(len(leaves))]
@@ -126,21 +164,21 @@ def alltoall(
 ) -> Any:
     """Send rows to every rank and receive rows from every rank, in rank order.
 
-    Its gradient sends the gradients of the rows back.
+    The gradient sends the rows' gradients back.
 
     Args:
         x: Rows; other dimensions must agree.
         splits: Rows for each rank; default equal parts. Rows beyond their sum are not sent.
-        name: As `allreduce`.
-        process_set: As `allreduce`.
-        received_splits: Rows from each rank; within transformed functions needed with `splits`,
-            since XLA must know the size of the result, and else not.
+        name: As for `allreduce`.
+        process_set: As for `allreduce`.
+        received_splits: Rows from each rank; required with `splits` within transformed functions,
+            since XLA must know the size of the result.
 
     Returns:
-        The received rows; with `splits` also how many came from each rank.
+        The received rows; with `splits`, also the number from each rank.
 
     Raises:
-        TypeError, ValueError, HorovodInternalError: As `allreduce`.
+        TypeError, ValueError, HorovodInternalError: As for `allreduce`.
     """
     array = _with_rows("alltoall", x)
     ranks = members(process_set)
@@ -148,8 +186,9 @@ def alltoall(
         handle = collectives.alltoall_async(
             to_host([array])[0], splits, name=name, process_set=process_set, waits=True
         )
-        rows, received = from_host(collectives.synchronize(handle))
-        return rows if splits is None else (rows, received)
+        received, counts = collectives.synchronize(handle)
+        [rows] = from_host([received], [array])
+        return rows if splits is None else (rows, jnp.asarray(counts, jnp.int32))
     sent = _static_splits("splits", splits, array.shape[0], ranks)
     if splits is not None and received_splits is None:
         raise ValueError(
@@ -173,10 +212,13 @@ def alltoall(
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Return once every rank has called it; in a jitted function, that ends only then.
+    """Return once every rank has called it; a jitted function with it ends only then.
+
+    Args:
+        process_set: The ranks that wait for each other.
 
     Raises:
-        ValueError: This rank is not in the process set, or that is not registered.
+        ValueError: This rank is not in the process set, or the set is not registered.
         HorovodInternalError: A rank was lost.
     """
     members(process_set)
@@ -206,7 +248,7 @@ def _static_splits(name: str, splits: Any, rows: int | None, ranks: int) -> tupl
         raise ValueError(
             f"alltoall: {name} must be known when the function is traced: give a tuple of ints"
         )
-    known = tuple(HOST.splits(splits))
+    known = tuple(TENSORS.splits(splits))
     if len(known) != ranks:
         raise ValueError(f"{name} has {len(known)} entries for {ranks} ranks")
     if min(known) < 0 or (rows is not None and sum(known) > rows):

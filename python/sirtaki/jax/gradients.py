@@ -1,4 +1,4 @@
-"""The collectives of traced functions, with the gradients that Horovod gives them."""
+"""The collectives of traced functions, with Horovod's gradients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Arrays = Sequence[jax.Array]
 
 
 def _have_gradients(grads: Arrays) -> bool:
-    """Tell whether these, of one dtype, are gradients; those of integers are nothing."""
+    """Return whether these, of one dtype, are gradients; those of integers are empty."""
     return bool(grads) and bool(jnp.issubdtype(grads[0].dtype, jnp.inexact))
 
 
@@ -60,7 +60,7 @@ traced_allreduce.defvjp(_allreduce_forward, _allreduce_backward)
 def traced_allgather(
     operation: TracedOperation, ranks: int, position: int, arrays: Arrays
 ) -> list[jax.Array]:
-    """Gather arrays of one dtype; `position` is this rank's place among the `ranks`."""
+    """Gather arrays of one dtype; `position` is this rank's index among the `ranks`."""
     return bind(operation, arrays)
 
 
@@ -117,7 +117,7 @@ traced_broadcast.defvjp(_broadcast_forward, _broadcast_backward)
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def traced_alltoall(operation: TracedOperation, rows: int, array: jax.Array) -> jax.Array:
-    """Exchange rows of an array that has `rows`."""
+    """Exchange rows of an array with `rows`."""
     return bind(operation, [array])[0]
 
 
@@ -147,7 +147,7 @@ traced_alltoall.defvjp(_alltoall_forward, _alltoall_backward)
 def traced_reducescatter(
     operation: TracedOperation, ranks: int, rows: tuple[int, ...], arrays: Arrays
 ) -> list[jax.Array]:
-    """Reduce arrays of one dtype that have `rows`, and return this rank's blocks of them."""
+    """Reduce arrays of one dtype with `rows`, and return this rank's blocks of them."""
     return bind(operation, arrays)
 
 

@@ -1,4 +1,4 @@
-"""What we use of JAX that it does not promise to keep, in one place."""
+"""All uses of JAX interfaces without a stability promise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jax.interpreters import mlir
 
 
 class CollectiveEffect(effects.Effect):  # type: ignore[misc]
-    """Keeps collectives whose results nobody uses: other ranks may use theirs."""
+    """Keeps collectives with unused results, because other ranks may use theirs."""
 
     def __str__(self) -> str:
         return "Collective"
@@ -25,14 +25,14 @@ def allow_everywhere(effect: type[CollectiveEffect]) -> None:
 
 
 def under_transformation() -> bool:
-    """Tell whether jit, grad or another transformation is tracing a function."""
+    """Return whether jit, grad or another transformation is tracing a function."""
     return not core.trace_state_clean()
 
 
 class _Lowered(dict[Any, Any]):
-    """What JAX has lowered in a module and may use once more, but for what has collectives.
+    """JAX's cache of lowered functions in a module, without those that contain collectives.
 
-    These are lowered wherever they occur: used once more, they would have the names of before.
+    These are lowered at each occurrence: reused, they would repeat their names.
     """
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -47,7 +47,7 @@ def _has_collectives(part: Any) -> bool:
 
 
 def lower_every_occurrence() -> None:
-    """Have collectives lowered wherever they occur, also in functions that are called twice."""
+    """Make JAX lower every occurrence of a collective, also in functions called twice."""
     initialise = mlir.ModuleContext.__init__
 
     @functools.wraps(initialise)
@@ -61,8 +61,8 @@ def lower_every_occurrence() -> None:
 
 
 def names_in_module(context: Any) -> dict[str, int]:
-    """Return how often each name was given in the module that is being made."""
-    # Kept with the module: what else is made of it shares this dictionary.
+    """Return the use count of each name in the module being made."""
+    # Stored with the module, so that everything made from it shares this dictionary.
     kept: dict[str, int] = context.module_context.cached_primitive_lowerings.setdefault(
         "names of sirtaki", {}
     )
@@ -70,11 +70,11 @@ def names_in_module(context: Any) -> dict[str, int]:
 
 
 def module_name(context: Any) -> str:
-    """Return the name of the module that is being made: of the jitted function."""
+    """Return the name of the module being made, which is the jitted function's."""
     symbol = context.module_context.module.operation.attributes["sym_name"]
     return str(mlir.ir.StringAttr(symbol).value)
 
 
 def devices_of_sharding(context: Any) -> int:
-    """Return over how many devices XLA itself spreads the arrays of the program."""
+    """Return the number of devices over which XLA itself shards the program's arrays."""
     return int(getattr(context.module_context.axis_context, "num_devices", None) or 1)

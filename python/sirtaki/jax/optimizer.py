@@ -1,4 +1,4 @@
-"""DistributedOptimizer: an optimizer of optax that works on gradients reduced over all ranks."""
+"""DistributedOptimizer: an optax optimizer that uses gradients reduced over all ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ except ImportError:  # any pair of two such functions is a transformation
 
 
 class Transformation(Protocol):
-    """What optax calls a gradient transformation."""
+    """The interface of optax's gradient transformations."""
 
     init: Any
     update: Any
@@ -33,7 +33,7 @@ class Transformation(Protocol):
 class AccumulationState(NamedTuple):
     """State of the optimizer while it sums gradients of several backward passes.
 
-    count: how many are in `gradients`.
+    count: the number of passes in `gradients`.
     """
 
     inner: Any
@@ -51,17 +51,17 @@ def DistributedOptimizer(
 ) -> Any:
     """Return an optax transformation that reduces gradients over all ranks before `tx`.
 
-    All gradients of a dtype are reduced as one operation, in place where XLA can.
+    All gradients of a dtype are reduced as one operation, in place if XLA can.
 
     Args:
-        tx: any transformation of optax, or another pair of functions `init` and `update`.
+        tx: any optax transformation, or another pair of functions `init` and `update`.
         compression: form of the gradients on the wire, from `Compression`.
-        backward_passes_per_step: how many gradients are summed on the rank before they are
+        backward_passes_per_step: the number of gradients summed on the rank before they are
             reduced; updates are zero meanwhile.
         op: Average (default), Sum, Min, Max or Product; or Adasum, which combines the updates of
             the ranks instead of the gradients.
-        gradient_predivide_factor: with Average, the part f of the division by the number of ranks
-            n that is done before the sum: gradients are divided by f first, then by n / f.
+        gradient_predivide_factor: with Average, the part f of the division by the number of ranks n
+            that precedes the sum: gradients are divided by f before it and by n / f after it.
         process_set: the ranks that take part; on other ranks `tx` works unchanged.
 
     Raises:
@@ -93,7 +93,7 @@ def DistributedOptimizer(
 
 
 def _accumulating(tx: Transformation, step: Any, passes: int) -> Any:
-    """Return the transformation that does `step` with the sums of as many gradients."""
+    """Return the transformation that applies `step` to sums of this number of gradients."""
 
     def init(params: Any) -> AccumulationState:
         zeros = jax.tree.map(jnp.zeros_like, params)

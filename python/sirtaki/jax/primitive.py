@@ -1,11 +1,13 @@
-"""The one primitive of JAX that all collectives are, in traced functions."""
+"""The single JAX primitive behind all collectives in traced functions."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -13,21 +15,33 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
+import sirtaki
+from sirtaki import ffi
 from sirtaki.core.operations import codecs, kinds
-from sirtaki.jax import internals, library
+from sirtaki.jax import internals
 
+_TARGET: Final = "sirtaki_collective"
+# One-byte types that hold all values of smaller types.
+_CARRIERS: Final = {
+    "int1": jnp.int8,
+    "int2": jnp.int8,
+    "int4": jnp.int8,
+    "uint1": jnp.uint8,
+    "uint2": jnp.uint8,
+    "uint4": jnp.uint8,
+    "float4_e2m1fn": jnp.float8_e4m3fn,
+}
 _SAME_SHAPE = (kinds.ALLREDUCE, kinds.BROADCAST)
 
 
 @dataclass(frozen=True)
 class TracedOperation:
-    """A collective without its arrays; equal ones share what JAX has compiled.
+    """A collective without its arrays; equal instances share JAX's compiled code.
 
-    name: "": one is made of the jitted function and the operation's place in it.
-    rows: of each result; None where results have the shapes of the arrays.
-    received: of allgather and alltoall, the rows that are to come from each member, of each array
-        in turn; otherwise the operation fails.
-    codec: what float32 numbers are rounded to on their way, see `codecs`.
+    name: "": derived from the jitted function and the operation's position in it. rows: of each
+    result; None if results have the shapes of the arrays. received: for allgather and alltoall, the
+    expected rows from each member, array by array; other numbers make the operation fail. codec:
+    the format in which float32 numbers are sent; see `codecs`.
     """
 
     kind: int
@@ -44,13 +58,20 @@ class TracedOperation:
     codec: int = codecs.NONE
 
     def of_gradient(self, **changes: Any) -> TracedOperation:
-        """Return the operation, with `changes`, that reduces the gradients of this one."""
+        """Return the operation, with `changes`, that reduces this one's gradients."""
         return replace(self, name=f"{self.name}.grad" if self.name else "", **changes)
 
 
 def bind(operation: TracedOperation, arrays: Sequence[jax.Array]) -> list[jax.Array]:
-    """Put the operation into the program that is being traced, or run it by itself."""
-    return list(_collective.bind(*arrays, operation=operation))
+    """Add the operation to the traced program, or run it on its own."""
+    # XLA packs elements smaller than a byte; the core moves whole bytes.
+    carried = [_cast(array, _CARRIERS.get(array.dtype.name, array.dtype)) for array in arrays]
+    results = _collective.bind(*carried, operation=operation)
+    return [_cast(result, array.dtype) for result, array in zip(results, arrays, strict=True)]
+
+
+def _cast(array: jax.Array, dtype: Any) -> jax.Array:
+    return array if array.dtype == dtype else array.astype(dtype)
 
 
 def _result_types(*types: Any, operation: TracedOperation) -> tuple[list[Any], set[Any]]:
@@ -67,7 +88,7 @@ def _result_types(*types: Any, operation: TracedOperation) -> tuple[list[Any], s
 def _batch(
     arrays: Sequence[Any], dims: Sequence[int | None], *, operation: TracedOperation
 ) -> tuple[list[jax.Array], Sequence[int | None]]:
-    """Reduce all examples at once: one more dimension, behind the rows where these matter."""
+    """Reduce all examples at once, with one more dimension, after the rows if these matter."""
     at = 0 if operation.kind in _SAME_SHAPE else 1
     moved = [
         array if dim is None else jnp.moveaxis(array, dim, at)
@@ -85,7 +106,7 @@ def _lower(context: Any, *operands: Any, operation: TracedOperation) -> Any:
         )
     in_place = operation.kind in _SAME_SHAPE
     rule = jax.ffi.ffi_lowering(
-        library.TARGET,
+        _TARGET,
         has_side_effect=True,
         operand_output_aliases={i: i for i in range(len(operands))} if in_place else None,
     )
@@ -106,10 +127,10 @@ def _lower(context: Any, *operands: Any, operation: TracedOperation) -> Any:
 
 
 def _name(context: Any, operation: TracedOperation) -> str:
-    """Return a name that the module has once, whatever else this rank has traced before.
+    """Return a name unique in the module, independent of earlier traces on this rank.
 
-    It is counted where the program is written down, not where it is traced: a loop that is
-    unrolled, or a function that is recomputed, is traced once but there several times.
+    It is counted at lowering, not at tracing: an unrolled loop or a recomputed function is traced
+    once but occurs several times.
     """
     name = f"{operation.verb}.{operation.name or internals.module_name(context)}"
     given = internals.names_in_module(context)
@@ -119,7 +140,7 @@ def _name(context: Any, operation: TracedOperation) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _alone(operation: TracedOperation) -> Any:
-    """Return the compiled program of this operation and nothing else."""
+    """Return a compiled program of this operation alone."""
 
     def collective(*arrays: Any) -> Any:
         return _collective.bind(*arrays, operation=operation)
@@ -136,3 +157,15 @@ _collective.def_impl(lambda *arrays, operation: _alone(operation)(*arrays))
 batching.primitive_batchers[_collective] = _batch
 internals.lower_every_occurrence()
 mlir.register_lowering(_collective, _lower, platform="cpu")
+
+
+def register() -> None:
+    """Pass the engine's functions to the library, and the library's handler to XLA."""
+    folder = Path(sirtaki.__file__).parent
+    library = ctypes.CDLL(str(folder / "libsirtaki_jax.so"))
+    library.sirtaki_jax_connect.argtypes = [ctypes.c_void_p]
+    library.sirtaki_jax_connect.restype = ctypes.c_char_p
+    wrong = library.sirtaki_jax_connect(ffi.address()).decode()
+    if wrong:
+        raise ImportError(f"{library._name} does not fit to this sirtaki: {wrong}; install it anew")
+    jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(library.sirtaki_collective), "cpu")

@@ -7,9 +7,10 @@ from typing import Any
 
 import jax
 
-from sirtaki.core.operations import kinds
-from sirtaki.core.operations.reduce_ops import Adasum, Average
-from sirtaki.core.operations.reduction import Reduction, check_op
+from sirtaki.core.operations import codecs, kinds
+from sirtaki.core.operations.compression import compress_all, decompress_all
+from sirtaki.core.operations.reduce_ops import Average
+from sirtaki.core.operations.reduction import Reduction, check_op, check_scattered
 from sirtaki.core.world.participants import number_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.jax.arrays import by_dtype, check_reducible, collectives, from_host, to_host
@@ -30,9 +31,21 @@ def reducescatter(
 ) -> jax.Array:
     """Reduce an array over all ranks and return this rank's block of rows.
 
-    If the rows do not divide evenly, the first ranks get one more. `op` is any except Adasum. The
-    gradient is gathered from all ranks, scaled as the array was, and by the number of ranks with
-    Sum. Arguments and errors as `allreduce`.
+    The gradient is gathered from all ranks, scaled like the array, and with Sum also by the number
+    of ranks.
+
+    Args:
+        x: At least one dimension; of the same shape and dtype on all ranks. If the rows do not
+            divide evenly, the first ranks get one extra row.
+        op: Average (the default), Sum, Min, Max or Product.
+        name, prescale_factor, postscale_factor: As for `allreduce`.
+        process_set, compression: As for `allreduce`.
+
+    Returns:
+        This rank's rows, of the same dtype.
+
+    Raises:
+        TypeError, ValueError, HorovodInternalError: As for `allreduce`.
     """
     [result] = grouped_reducescatter(
         [x], op, name, prescale_factor, postscale_factor, process_set, compression
@@ -49,42 +62,45 @@ def grouped_reducescatter(
     process_set: ProcessSet = global_process_set,
     compression: type[Compressor] = Compression.none,
 ) -> list[jax.Array]:
-    """Reduce and scatter several arrays as one operation for each dtype; as `reducescatter`."""
-    compressed, contexts = [], []
-    for x in xs:
-        array, context = compression.compress(check_reducible("reducescatter", x, op))
-        if not array.ndim:
-            raise ValueError("reducescatter needs rows, but got an array of no dimensions")
-        compressed.append(array)
-        contexts.append(context)
+    """Reduce and scatter several arrays as one operation for each dtype.
+
+    Args:
+        xs: At least one array; each as for `reducescatter`.
+        op, name, prescale_factor, postscale_factor: As for `allreduce`.
+        process_set, compression: As for `allreduce`.
+
+    Returns:
+        This rank's rows of each array, in the same order.
+
+    Raises:
+        TypeError, ValueError, HorovodInternalError: As for `allreduce`.
+    """
+    arrays = [check_reducible("reducescatter", x, op) for x in xs]
+    compressed, contexts = compress_all(codecs.NONE, compression, arrays)
+    if not all(array.ndim for array in compressed):
+        raise ValueError("reducescatter needs rows, but got an array of no dimensions")
     check_op(op)
-    if op == Adasum:
-        raise ValueError("reducescatter takes every reduction but Adasum")
+    check_scattered(op)
     ranks = members(process_set)
-    results: list[Any] = [None] * len(compressed)
-    for indices, part_name in by_dtype(compressed, name):
-        part = [compressed[i] for i in indices]
-        if traced(part):
-            rows = tuple(array.shape[0] for array in part)
-            operation = TracedOperation(
-                kinds.REDUCESCATTER,
-                "reducescatter",
-                checked_name(part_name),
-                number_of(process_set),
-                reduce=int(op),
-                prescale=float(prescale_factor),
-                postscale=float(postscale_factor),
-                rows=tuple(block(count, ranks, position(process_set)) for count in rows),
-            )
-            blocks = traced_reducescatter(operation, ranks, rows, part)
-        else:
+
+    def scatter(part: list[jax.Array], part_name: str | None) -> Any:
+        if not traced(part):
+            reduction = Reduction(op, prescale_factor, postscale_factor, process_set)
             handle = collectives.reducescatter_async(
-                to_host(part),
-                part_name,
-                Reduction(op, prescale_factor, postscale_factor, process_set),
-                waits=True,
+                to_host(part), part_name, reduction, waits=True
             )
-            blocks = from_host(collectives.synchronize(handle))
-        for i, own in zip(indices, blocks, strict=True):
-            results[i] = own
-    return [compression.decompress(*pair) for pair in zip(results, contexts, strict=True)]
+            return from_host(collectives.synchronize(handle), part)
+        rows = tuple(array.shape[0] for array in part)
+        operation = TracedOperation(
+            kinds.REDUCESCATTER,
+            "reducescatter",
+            checked_name(part_name),
+            number_of(process_set),
+            reduce=int(op),
+            prescale=float(prescale_factor),
+            postscale=float(postscale_factor),
+            rows=tuple(block(count, ranks, position(process_set)) for count in rows),
+        )
+        return traced_reducescatter(operation, ranks, rows, part)
+
+    return decompress_all(compression, by_dtype(compressed, name, scatter), contexts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sirtaki import keras_2
 from sirtaki.core import facade
 from sirtaki.core.facade import *  # noqa: F403
 from sirtaki.keras import callbacks, checkpoint, elastic, guards
@@ -32,3 +33,5 @@ __all__ = [
     "reducescatter",
 ]
 __all__ += facade.__all__
+
+keras_2.cure_uncaught()

@@ -41,12 +41,12 @@ __all__ = [
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Makes all ranks start with the root's weights and optimizer state.
 
-    A model that is built already gets them before its first step, another model after it.
+    A model that is already built gets them before its first step, other models after it.
 
     Args:
-        root_rank: The rank whose values are sent, as after loading a checkpoint there.
+        root_rank: The rank whose values are sent, for example after loading a checkpoint there.
         device: Accepted; tensors are exchanged in the host's memory.
-        local_variables: Variables that each rank keeps as they are.
+        local_variables: Variables that each rank keeps unchanged.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self.broadcast_done = False
 
     def set_model(self, model: Any) -> None:
-        """Prepare the model before its functions are made.
+        """Prepare the model before its functions are built.
 
         Raises:
             ValueError: Loss scaling is outside of the distributed optimizer.
@@ -69,17 +69,17 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             _without_jit(model)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Broadcast what there is."""
+        """Broadcast the existing variables."""
         if self.model.built:
             self._broadcast()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Broadcast what has been built in the first step; raise what has gone wrong in a step."""
+        """Broadcast variables built in the first step; raise errors of the step."""
         raise_errors((logs or {}).values())
         self._broadcast()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Raise what has gone wrong in the last step."""
+        """Raise errors of the last step."""
         if BACKEND == "jax":
             raise_errors(variable.value for variable in self.model.trainable_variables)
 
@@ -90,11 +90,11 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 
 
 class RateLogCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Lets rank 0 log how fast the ranks of its host are.
+    """Lets rank 0 log the speeds of its host's ranks.
 
     Args:
-        log: As of ``RateLog``.
-        every: Log at each so many batches.
+        log: As for ``RateLog``.
+        every: The number of batches between two log entries.
     """
 
     def __init__(self, log: Any, every: int = 100) -> None:
@@ -102,7 +102,7 @@ class RateLogCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._rates = RateLog(log, every)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Count a batch, and log when it is time to."""
+        """Count a batch, and log when due."""
         self._rates.step()
 
 
@@ -130,7 +130,7 @@ def _without_jit(model: Any) -> None:
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Averages metrics over the ranks at the end of each epoch.
 
-    Must come before callbacks that use metrics.
+    Must precede callbacks that use metrics.
 
     Args:
         device: Accepted; numbers are exchanged in the host's memory.
@@ -159,14 +159,14 @@ def _is_number(value: Any) -> bool:
 
 
 class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
-    """Saves the best model, on rank 0, where the attribute `filepath` says.
+    """Saves the best model, on rank 0, to the path in the attribute `filepath`.
 
     Args:
-        monitor: The metric that says which is best.
-        verbose: As `keras.callbacks.ModelCheckpoint`.
-        save_weights_only: As there.
-        mode: As there.
-        save_freq: As there.
+        monitor: The metric that determines the best model.
+        verbose: As for `keras.callbacks.ModelCheckpoint`.
+        save_weights_only: As for `keras.callbacks.ModelCheckpoint`.
+        mode: As for `keras.callbacks.ModelCheckpoint`.
+        save_freq: As for `keras.callbacks.ModelCheckpoint`.
     """
 
     def __init__(
@@ -189,10 +189,10 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc
         self.filepath: str | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Check that there is a place to save to.
+        """Check that a path is set.
 
         Raises:
-            ValueError: There is none.
+            ValueError: No path is set.
         """
         if not self.filepath and state.rank() == 0:
             raise ValueError("set the filepath of BestModelCheckpoint before training")
@@ -204,12 +204,12 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc
 
 
 class ProgressBar(keras.callbacks.ProgbarLogger):  # type: ignore[misc]
-    """The progress bar of `fit`, on rank 0 only: give it to `fit` among the callbacks."""
+    """The progress bar of `fit`, on rank 0 only; pass it to `fit` as a callback."""
 
     def __init__(self) -> None:
         super().__init__(**({"count_mode": "steps"} if LEGACY else {}))
 
     def set_params(self, params: dict[str, Any]) -> None:
-        """Be silent on the other ranks."""
+        """Disable output on the other ranks."""
         verbose = params["verbose"] if state.rank() == 0 else 0
         super().set_params({**params, "verbose": verbose})

@@ -12,7 +12,7 @@ __all__ = ["CheckpointError", "Loaded", "latest", "load", "save", "wait"]
 
 
 class KerasFramework(Framework):
-    """Keras's models, with the optimizer they are compiled with; on all backends alike."""
+    """Keras models, with the optimizer they are compiled with; the same on all backends."""
 
     name = "Keras"
 
@@ -28,7 +28,7 @@ class KerasFramework(Framework):
     def to_host(self, leaf: Any) -> Any:
         """See `Framework`."""
         array = super().to_host(leaf)
-        # NumPy's own text for a type of another library, such as bfloat16, says only its size.
+        # NumPy's text for another library's type, such as bfloat16, contains only its size.
         return array._replace(dtype=leaf.dtype.name) if leaf.dtype.kind == "V" else array
 
 

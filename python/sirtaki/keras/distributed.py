@@ -1,4 +1,4 @@
-"""What makes an optimizer's class reduce gradients over the ranks."""
+"""Classes that make an optimizer reduce gradients over the ranks."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any
 
 from sirtaki.keras.library import LEGACY, keras
 
-# The class of the optimizer stands behind these in the order of its subclass's bases.
+# The optimizer's own class follows these among its subclass's bases.
 _Stock: Any = object
 
 
 class Distributed(_Stock):  # type: ignore[misc]
-    """What a distributed optimizer has besides what its class has."""
+    """The additions of a distributed optimizer to its class."""
 
     _sirtaki_step: Any  # the backend's `Step`
 
     def _sirtaki_attached(self) -> None:
-        """Do what is to be done once, when the optimizer has just become distributed."""
+        """Called once, when the optimizer has just become distributed."""
 
     def register_local_var(self, var: Any) -> None:
-        """Keep the gradient of a variable on its rank."""
+        """Keep gradients of a variable, a layer, or lists of these on their rank."""
         self._sirtaki_step.reduction.register_local(var)
 
 
 class Keras3Optimizer(Distributed):
-    """An optimizer of Keras 3; pickled and saved, it is one of its own class."""
+    """An optimizer of Keras 3; pickled and saved as its own class."""
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> Any:
         """Reduce gradients over the ranks and apply them."""
@@ -34,7 +34,7 @@ class Keras3Optimizer(Distributed):
         return self._sirtaki_step.apply(grads, variables, lambda found: own(found, variables))
 
     def _sirtaki_built(self, given: Sequence[Any] | None) -> list[Any]:
-        """Make the optimizer's variables if need be; return those that it trains."""
+        """Create the optimizer's variables if necessary; return those that it trains."""
         if given is None:
             return list(self._trainable_variables)
         build(self, list(given))
@@ -47,11 +47,11 @@ class Keras3Optimizer(Distributed):
 
 
 def build(optimizer: Any, variables: list[Any]) -> None:
-    """Make an optimizer's own variables, if it has none yet.
+    """Create an optimizer's own variables, if it has none yet.
 
     Args:
-        optimizer: Of Keras 3, or one of the two kinds of Keras 2.
-        variables: What it is to train.
+        optimizer: An optimizer of Keras 3, or of either kind in Keras 2.
+        variables: The variables that it trains.
     """
     if hasattr(optimizer, "_create_all_weights"):
         optimizer._create_all_weights(variables)
@@ -63,18 +63,18 @@ def build(optimizer: Any, variables: list[Any]) -> None:
 
 
 def stock_class(optimizer: Any) -> type:
-    """Return the class that an optimizer had before it was distributed."""
+    """Return the class of an optimizer before it was distributed."""
     return next(cls for cls in type(optimizer).__mro__ if not issubclass(cls, Distributed))
 
 
 def distribute(optimizer: Any, mixin: type, module: str, step: Any) -> None:
-    """Give an optimizer a subclass of its class, with the same name.
+    """Replace an optimizer's class by a subclass with the same name.
 
     Args:
-        optimizer: Is changed.
-        mixin: What the subclass has besides; a subclass of `Distributed`.
-        module: Where saved models are to look for the class.
-        step: What it does in a step besides its own work: the backend's `Step`.
+        optimizer: The optimizer, which is changed.
+        mixin: The additional base of the subclass, derived from `Distributed`.
+        module: The module where saved models look for the class.
+        step: Its additional work in a step: the backend's `Step`.
     """
     cls = type(optimizer)
     optimizer.__class__ = type(cls.__name__, (mixin, cls), {"__module__": module})

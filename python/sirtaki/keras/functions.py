@@ -1,4 +1,4 @@
-"""Whole models: their variables are made equal."""
+"""Functions that make whole models equal on all ranks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def broadcast_global_variables(
 
     Args:
         root_rank: The rank whose values are sent.
-        model: Of the same architecture on all ranks. In a graph of TensorFlow 1 it may be left out:
-            all variables of the graph are overwritten then.
-        local_variables: Variables that each rank keeps as they are.
+        model: The same architecture on all ranks. In a graph of TensorFlow 1 it may be omitted;
+            then all variables of the graph are overwritten.
+        local_variables: Variables that each rank keeps unchanged.
 
     Raises:
         ValueError: There is no model, or it has no variables yet; nothing was sent.
@@ -56,11 +56,11 @@ def broadcast_global_variables(
 
 
 def require_same(what: str, mine: Sequence[str]) -> None:
-    """Raise MismatchError on all ranks if a list is not the same on all of them.
+    """Raise MismatchError on all ranks unless a list is equal on all of them.
 
     Args:
-        what: What the list is of, for the message.
-        mine: This rank's.
+        what: The kind of the list's items, for the message.
+        mine: This rank's list.
     """
     lists = allgather_object(list(mine), f"keras.{what}")
     for rank, theirs in enumerate(lists):
@@ -76,15 +76,15 @@ def require_same(what: str, mine: Sequence[str]) -> None:
 
 
 def synchronise_state(model: Any) -> None:
-    """Let variables have their values, which JAX's trainer keeps elsewhere within an epoch."""
+    """Update variables with values that JAX's trainer keeps elsewhere within an epoch."""
     if hasattr(model, "jax_state_sync"):
         model.jax_state_sync()
 
 
 def raise_errors(values: Iterable[Any]) -> None:
-    """Raise the error of the compiled step of JAX that has made a value.
+    """Raise the error of the compiled JAX step that computed a value.
 
-    Keras's trainer passes over it: without this, training would go on after a rank was lost.
+    Keras's trainer ignores it: otherwise training would continue after the loss of a rank.
     """
     for value in values:
         if hasattr(value, "block_until_ready"):
@@ -95,7 +95,7 @@ def _variables_of(optimizer: Any) -> list[Any]:
     found = optimizer.variables
     found = list(found if isinstance(found, list | tuple) else found())
     rate = optimizer.learning_rate
-    # Keras 2 does not count its learning rate among the variables.
+    # Keras 2 does not list its learning rate among the variables.
     if hasattr(rate, "assign") and all(rate is not each for each in found):
         found.append(rate)
     return found

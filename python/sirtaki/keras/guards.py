@@ -25,13 +25,13 @@ require_finite = _guards.require_finite
 
 
 class EqualParametersCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Compares hashes of the model's variables over the ranks while `fit` runs.
+    """Compares hashes of the model's variables across ranks while `fit` runs.
 
-    Put it behind `BroadcastGlobalVariablesCallback`. Variables that each rank has of its own, as of
-    `BatchNormalization` without synchronisation, are not compared.
+    Put it after `BroadcastGlobalVariablesCallback`. Variables that differ per rank by design, such
+    as those of `BatchNormalization` without synchronisation, are not compared.
 
     Args:
-        every: How many steps lie between two comparisons.
+        every: The number of steps between two comparisons.
     """
 
     def __init__(self, every: int = 100) -> None:
@@ -40,7 +40,7 @@ class EqualParametersCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._steps = 0
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Compare if it is time.
+        """Compare if due.
 
         Raises:
             DivergedError: Ranks differ from most others.

@@ -16,14 +16,14 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
     """Sets the learning rate to `initial_lr` times a multiplier.
 
     Args:
-        initial_lr: The learning rate of the multiplier 1.
+        initial_lr: The learning rate with a multiplier of 1.
         multiplier: A number, or a function of the epoch, which is fractional without `staircase`.
         start_epoch: The first epoch to which it applies.
-        end_epoch: The first epoch to which it no longer applies; None: it applies to the end.
-        staircase: Whether the rate is set once an epoch instead of in every step.
-        momentum_correction: Whether the momentum that has been built up is scaled with the
-            learning rate, so that a step is as long as if the rate had always been the new one.
-        steps_per_epoch: Needed without `staircase` if Keras does not know it.
+        end_epoch: The first epoch to which it no longer applies; None: no end.
+        staircase: Whether to set the rate once per epoch instead of in every step.
+        momentum_correction: Whether to scale the accumulated momentum with the learning rate, so
+            that a step is as long as if the rate had always been the new one.
+        steps_per_epoch: Required without `staircase` if Keras does not know it.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         return self._multiplier(epoch) if callable(self._multiplier) else self._multiplier
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Learn how many steps an epoch has.
+        """Determine the number of steps per epoch.
 
         Raises:
-            ValueError: It is needed but not known; or the model has no optimizer.
+            ValueError: It is required but unknown; or the model has no optimizer.
         """
         if getattr(self.model, "optimizer", None) is None:
             raise ValueError(f"{type(self).__name__} needs a model compiled with an optimizer")
@@ -69,7 +69,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
                 )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Set the learning rate of the epoch, or of its first step."""
+        """Set the learning rate of the epoch or of its first step."""
         self.current_epoch = epoch
         if self._is_for_epoch() and self.staircase:
             self._set(self.multiplier(epoch))
@@ -97,8 +97,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
             return
         optimizer.learning_rate = new
         if self.momentum_correction and old > 0:
-            # What is built up was multiplied by the old rate. Keras compiles the optimizer's
-            # momentum into its step, so that it cannot be changed for one step instead.
+            # The accumulated momentum was multiplied by the old rate. Keras compiles the
+            # optimizer's momentum into its step, so it cannot be changed for one step instead.
             _scale(_velocities(optimizer), new / old)
 
 
@@ -106,11 +106,11 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     """Raises the learning rate from `initial_lr / size()` to `initial_lr`, step by step.
 
     Args:
-        initial_lr: The learning rate at the end.
-        warmup_epochs: How long it takes.
-        momentum_correction: As `LearningRateScheduleCallback`.
-        steps_per_epoch: As there.
-        verbose: Whether rank 0 says when it is done.
+        initial_lr: The final learning rate.
+        warmup_epochs: The number of epochs.
+        momentum_correction: As for `LearningRateScheduleCallback`.
+        steps_per_epoch: As for `LearningRateScheduleCallback`.
+        verbose: Whether rank 0 reports the end of the warmup.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {rate:g}.")
 
     def _rising(self, epoch: float) -> float:
-        """Return the multiplier of a step, so that the last one has the whole rate."""
+        """Return the multiplier of a step, so that the last one has the full rate."""
         assert self.steps_per_epoch
         done = min(1.0, (epoch + 1 / self.steps_per_epoch) / self.warmup_epochs)
         return 1 / state.size() + done * (1 - 1 / state.size())
@@ -168,7 +168,7 @@ def _scale(variables: list[Any], factor: float) -> None:
 
 
 def _velocities(optimizer: Any) -> list[Any]:
-    """Return the variables in which an optimizer builds up momentum."""
+    """Return the variables in which an optimizer accumulates momentum."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if hasattr(inner, "get_slot"):  # one of Keras 2's legacy optimizers
         return [each for each in inner.weights if each.name.endswith("/momentum:0")]

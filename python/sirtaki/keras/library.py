@@ -1,4 +1,4 @@
-"""Which Keras is in use: 3, or `tf_keras` where `TF_USE_LEGACY_KERAS` asks for it."""
+"""The Keras in use: Keras 3, or `tf_keras` if `TF_USE_LEGACY_KERAS` selects it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import importlib
 import os
 from typing import Any, Final
 
-BACKENDS: Final = ("tensorflow", "torch", "jax")
+from sirtaki.frameworks import frameworks
 
-# The same values as TensorFlow takes.
+BACKENDS: Final = frameworks()["keras"].backends
+
+# The values that TensorFlow accepts.
 LEGACY: Final = os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1")
 
 
@@ -23,7 +25,7 @@ def _import() -> Any:
             ) from error
     try:
         module = importlib.import_module("keras")
-    except (ImportError, AttributeError) as error:  # the latter of Keras 2 on a TensorFlow of now
+    except (ImportError, AttributeError) as error:  # the latter by Keras 2 on a new TensorFlow
         raise ImportError("sirtaki.keras needs Keras 3: pip install 'keras>=3'") from error
     version = getattr(module, "__version__", "?")
     if not version.partition(".")[0].isdigit() or int(version.partition(".")[0]) < 3:

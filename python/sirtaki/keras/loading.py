@@ -1,4 +1,4 @@
-"""Saved models, loaded so that their optimizers are distributed."""
+"""Loading of saved models with distributed optimizers."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ def load_model(
     """Load a model with its optimizer, and make the optimizer distributed.
 
     Args:
-        filepath: As `keras.models.load_model`.
-        custom_optimizers: Classes of optimizers that are not Keras's.
-        custom_objects: As `keras.models.load_model`. Instead of an optimizer's class you may give a
-            function that makes the optimizer from its saved configuration, distributed or not.
-        compression: As `DistributedOptimizer`.
-        legacy_opts: Accepted; the optimizer is of the class that was saved.
+        filepath: As for `keras.models.load_model`.
+        custom_optimizers: Optimizer classes from outside Keras.
+        custom_objects: As for `keras.models.load_model`. In place of an optimizer's class it may
+            contain a function that makes the optimizer from its configuration, distributed or not.
+        compression: As for `DistributedOptimizer`.
+        legacy_opts: Accepted; the optimizer has the saved class.
 
     Returns:
-        The model; if it was saved with an optimizer, that is distributed.
+        The model; its optimizer, if it was saved with one, is distributed.
+
+    Raises:
+        ValueError, OSError: The file is missing, or contains no model of this Keras.
     """
     objects = {cls.__name__: cls for cls in custom_optimizers or ()} | (custom_objects or {})
     functions = {name for name, each in objects.items() if isinstance(each, types.FunctionType)}
@@ -48,10 +51,10 @@ def load_model(
 
 
 class _Maker:
-    """A function that makes an optimizer, as Keras wants a class: it returns a function uncalled.
+    """A function that makes an optimizer, as a class: Keras does not call functions.
 
     Args:
-        make: Takes what the optimizer's `get_config` has given, as keyword arguments.
+        make: Takes the result of the optimizer's `get_config` as keyword arguments.
     """
 
     def __init__(self, make: Callable[..., Any]) -> None:
@@ -67,7 +70,7 @@ class _Maker:
 
 
 def _saved_optimizer(filepath: Any) -> Any:
-    """Return what a file says of its model's optimizer; None where nothing is found."""
+    """Return a file's configuration of its model's optimizer, or None."""
     path = Path(os.fspath(filepath))
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
@@ -82,7 +85,7 @@ def _saved_optimizer(filepath: Any) -> Any:
 
 
 def _classes_in(config: Any) -> Iterator[str]:
-    """Give the names of the classes in a configuration, at any depth."""
+    """Yield the names of the classes in a configuration, at any depth."""
     if isinstance(config, dict):
         yield from (config[key] for key in ("class_name", "registered_name") if config.get(key))
         for value in config.values():

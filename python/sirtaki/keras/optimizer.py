@@ -1,10 +1,11 @@
-"""`DistributedOptimizer` for the optimizers of Keras."""
+"""`DistributedOptimizer` for Keras optimizers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from sirtaki.core.operations.gradient_reduction import local_variables
 from sirtaki.core.operations.reduce_ops import Average, Sum
 from sirtaki.core.world import state
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
@@ -33,20 +34,20 @@ def DistributedOptimizer(
 ) -> Any:
     """Make an optimizer reduce gradients over the ranks before it applies them.
 
-    If the global policy is mixed_float16, the optimizer is put into a `LossScaleOptimizer` first,
+    If the global policy is mixed_float16, the optimizer is first wrapped in a `LossScaleOptimizer`,
     so that all ranks agree whether gradients are finite.
 
     Args:
-        optimizer: An optimizer of the Keras in use, before `compile`, or that of a compiled model.
+        optimizer: An optimizer of the Keras in use, before `compile` or of a compiled model.
         name: Accepted; the optimizer keeps its name.
         device_dense: Accepted; tensors are exchanged in the host's memory.
-        device_sparse: As `device_dense`.
+        device_sparse: As for `device_dense`.
         compression: The form in which gradients are sent, from `Compression`.
-        sparse_as_dense: Whether `tf.IndexedSlices` are summed as whole tensors.
+        sparse_as_dense: Whether `tf.IndexedSlices` are summed as dense tensors.
         gradient_predivide_factor: Gradients are divided by it before the sum, and by the rest of an
             average's divisor after the sum.
         op: Average or Sum.
-        backward_passes_per_step: How many backward passes' gradients are added up before they are
+        backward_passes_per_step: The backward passes whose gradients are summed before they are
             reduced. The optimizer counts steps, not passes.
         average_aggregated_gradients: Whether the sum is divided by the number of passes.
         num_groups: The number of operations in which gradients are sent; 0: one for each dtype.
@@ -57,11 +58,11 @@ def DistributedOptimizer(
 
     Returns:
         The optimizer itself. Its class is now a subclass of its old class, and is saved as the old
-        class.
+        class. If it is already distributed, it reduces gradients once, with the new arguments.
 
     Raises:
-        ValueError: It is not an optimizer of this Keras, is distributed already, or an argument
-            does not fit it.
+        ValueError: It is not an optimizer of this Keras, wraps one that is already distributed,
+            or an argument does not suit it.
     """
     _check_optimizer(optimizer)
     if op not in (Average, Sum):
@@ -84,7 +85,12 @@ def DistributedOptimizer(
     if keras.mixed_precision.global_policy().name == "mixed_float16":
         optimizer = optimizer if isinstance(optimizer, scaling) else scaling(optimizer)
     step = backend.Step(reduction, backward_passes_per_step, average_aggregated_gradients)
-    distribute(optimizer, backend.mixin(), _module_of(type(optimizer)), step)
+    if isinstance(optimizer, Distributed):
+        reduction.local.update(optimizer._sirtaki_step.reduction.local)
+        optimizer._sirtaki_step = step
+        optimizer._sirtaki_attached()
+    else:
+        distribute(optimizer, backend.mixin(), _module_of(type(optimizer)), step)
     return optimizer
 
 
@@ -104,16 +110,24 @@ def PartialDistributedOptimizer(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """Make an optimizer distributed, as `DistributedOptimizer`, with layers that stay local.
+    """Make an optimizer distributed, like `DistributedOptimizer`, with layers that stay local.
 
     Args:
-        optimizer: As there, like all arguments that are not listed here.
-        local_layers: A layer, or several, whose gradients stay on their rank.
+        optimizer, name, device_dense, device_sparse: As for `DistributedOptimizer`.
+        compression, sparse_as_dense, gradient_predivide_factor: As for `DistributedOptimizer`.
+        op, backward_passes_per_step: As for `DistributedOptimizer`.
+        average_aggregated_gradients, groups: As for `DistributedOptimizer`.
+        process_set, scale_local_gradients: As for `DistributedOptimizer`.
+        local_layers: Layers or variables, one or a list, whose gradients stay on their rank.
+
+    Returns:
+        The optimizer itself.
 
     Raises:
-        ValueError: As there; or a layer has not been built.
+        ValueError: As for `DistributedOptimizer`; or `local_layers` has another object, or a layer
+            that has not been built.
     """
-    variables = [each for layer in _layers(local_layers) for each in layer.trainable_variables]
+    variables = local_variables(local_layers)
     optimizer = DistributedOptimizer(
         optimizer,
         name=name,
@@ -127,31 +141,15 @@ def PartialDistributedOptimizer(
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
     )
-    for variable in variables:
-        optimizer.register_local_var(variable)
+    optimizer.register_local_var(variables)
     return optimizer
 
 
-def _layers(local_layers: Any) -> list[Any]:
-    if local_layers is None:
-        return []
-    layers = list(local_layers) if isinstance(local_layers, Iterable) else [local_layers]
-    for layer in layers:
-        if not isinstance(layer, keras.layers.Layer):
-            raise ValueError(f"local_layers holds {layer!r}, which is no layer")
-        if not layer.built:
-            raise ValueError(
-                f"the local layer {layer.name} has no variables yet; build the model before"
-            )
-    return layers
-
-
 def _check_optimizer(optimizer: Any) -> None:
-    """Raise ValueError if this is no optimizer that can be distributed."""
-    state.size()  # says that init() was not called, if that is it
+    """Raise ValueError unless this is an optimizer that can be distributed."""
+    state.size()  # raises if init() was not called
     if isinstance(optimizer, _optimizer_classes()):
-        inner = getattr(optimizer, "inner_optimizer", None)
-        if isinstance(optimizer, Distributed) or isinstance(inner, Distributed):
+        if isinstance(getattr(optimizer, "inner_optimizer", None), Distributed):
             raise ValueError(f"the optimizer {_name_of(optimizer)} is distributed already")
         return
     packages = {cls.__module__.partition(".")[0] for cls in type(optimizer).__mro__}

@@ -1,4 +1,4 @@
-"""Batch normalisation with the statistics of the whole batch, that of all ranks together."""
+"""Batch normalisation with the statistics of all ranks' batches together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sirtaki.keras.library import BACKEND, LEGACY, keras
 if LEGACY:
     import tensorflow as tf
 
-# The sums of squares are subtracted from one another; XLA on JAX has no wider type by default.
+# The sums of squares are subtracted from each other; XLA has no wider type by default on JAX.
 _WIDE = "float32" if BACKEND == "jax" else "float64"
 
 
@@ -26,9 +26,9 @@ def _reduced(sums: Any, channels: int, maximum: Any) -> tuple[Any, Any]:
     """Return mean and variance of each channel over all ranks.
 
     Args:
-        sums: This rank's sums, then sums of squares, of each channel; then the number of values.
-        channels: How many there are.
-        maximum: Of two tensors, elementwise.
+        sums: This rank's sums and sums of squares of each channel, then the number of values.
+        channels: The number of channels.
+        maximum: The elementwise maximum of two tensors.
     """
     total = backend.operations.allreduce(sums, op=Sum)
     count = maximum(total[-1], 1.0)
@@ -39,12 +39,12 @@ def _reduced(sums: Any, channels: int, maximum: Any) -> tuple[Any, Any]:
 class _Keras3(keras.layers.BatchNormalization):  # type: ignore[misc]
     """Batch normalisation in which training uses the mean and variance over all ranks.
 
-    Every rank may have a batch of another size. Gradients of its weights are those of the rank's
-    own part of the batch, for `DistributedOptimizer` to reduce.
+    Ranks may have batches of different sizes. Gradients of its weights are for the rank's part of
+    the batch, and `DistributedOptimizer` reduces them.
 
     Args:
         fused: Must be False.
-        kwargs: As `keras.layers.BatchNormalization`.
+        kwargs: As for `keras.layers.BatchNormalization`.
     """
 
     def __init__(self, fused: bool = False, **kwargs: Any) -> None:

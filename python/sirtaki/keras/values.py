@@ -1,4 +1,4 @@
-"""Collectives of plain values: numbers, arrays, tensors, and what else becomes an array."""
+"""Collectives of plain values: numbers, arrays, tensors, and objects convertible to arrays."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sirtaki.core.operations.reduction import resolve_op
 from sirtaki.keras.backends import backend
 from sirtaki.keras.library import LEGACY, keras
 from sirtaki.numpy import ops as numpy_ops
+from sirtaki.numpy.arrays import check_nested
 
 if LEGACY:
     import tensorflow as tf
@@ -32,17 +33,17 @@ def allreduce(
 
     Args:
         value: A number, an array, or a tensor or variable of the backend.
-        name: Matches the call with those of the other ranks; by default the order of calls does.
+        name: Matches the call with those of the other ranks; by default, calls match by order.
         average: Deprecated: whether `op` is Average or Sum.
-        prescale_factor: Multiplies every rank's value before.
+        prescale_factor: Multiplies every rank's value before the reduction.
         postscale_factor: Multiplies the result.
         op: Average (the default), Sum, Adasum, Min, Max or Product.
         compression: The form in which the value is sent, from `Compression`.
 
     Returns:
         For a tensor or variable, the tensor that the backend's own function returns; otherwise a
-        NumPy array or number. A tensor in a graph of TensorFlow 1 is evaluated at once, to a NumPy
-        array.
+        NumPy array or number. A tensor in a graph of TensorFlow 1 is evaluated immediately, to a
+        NumPy array.
 
     Raises:
         TypeError, ValueError: An argument is wrong; nothing was sent.
@@ -69,8 +70,14 @@ def allgather(value: Any, name: str | None = None) -> Any:
     """Concatenate the ranks' values along the first dimension, in the order of ranks.
 
     Args:
-        value: As for `allreduce`, with at least one dimension, of which the first may differ.
+        value: As for `allreduce`, with at least one dimension; the first may differ.
         name: As for `allreduce`.
+
+    Returns:
+        The value of all ranks; for its type, see `allreduce`.
+
+    Raises:
+        TypeError, ValueError, HorovodInternalError: As for `allreduce`.
     """
     if _is_tensor(value):
         return _operation("allgather", value, name)
@@ -81,9 +88,15 @@ def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
     """Return the root's value on all ranks.
 
     Args:
-        value: As for `allreduce`, of the same shape and type on all ranks.
+        value: As for `allreduce`, with the same shape and type on all ranks.
         root_rank: The rank whose value is sent.
         name: As for `allreduce`.
+
+    Returns:
+        The root's value; for its type, see `allreduce`.
+
+    Raises:
+        TypeError, ValueError, HorovodInternalError: As for `allreduce`.
     """
     if _is_tensor(value):
         return _operation("broadcast", value, name, root_rank=root_rank)
@@ -96,7 +109,13 @@ def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any
     Args:
         value: As for `allreduce`, with at least one dimension.
         name: As for `allreduce`.
-        op: Average, Sum, Min, Max or Product.
+        op: Average (the default), Sum, Min, Max or Product.
+
+    Returns:
+        This rank's rows; for their type, see `allreduce`.
+
+    Raises:
+        TypeError, ValueError, HorovodInternalError: As for `allreduce`.
     """
     if _is_tensor(value):
         return _operation("reducescatter", value, name, op=op)
@@ -110,19 +129,21 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _operation(verb: str, value: Any, name: str | None, **options: Any) -> Any:
-    """Return what a collective of the backend gives for a tensor."""
+    """Return the result of the backend's collective for a tensor."""
     tensor = value if LEGACY else keras.ops.convert_to_tensor(value)
     result = getattr(backend.operations, verb)(tensor, name=name, **options)
     return backend.evaluated(result) if LEGACY else result
 
 
 def _array(value: Any) -> NDArray[Any]:
-    array = np.asarray(value if LEGACY else keras.ops.convert_to_numpy(value))
+    check_nested(value)
+    plain = LEGACY or isinstance(value, np.ndarray)
+    array = np.asarray(value if plain else keras.ops.convert_to_numpy(value))
     if array.dtype.kind in "OUS":
         raise TypeError(f"expected a number or an array, not {type(value).__name__}")
     return np.ascontiguousarray(array).reshape(array.shape)
 
 
 def _value(result: Any) -> Any:
-    """Return an array, or its number; a tensor as it is."""
+    """Return an array, or its number; a tensor unchanged."""
     return result[()] if isinstance(result, np.ndarray) and not result.ndim else result

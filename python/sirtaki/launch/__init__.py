@@ -1,1 +1,1 @@
-"""Starting a job: command lines, hosts, worker processes and their output."""
+"""How a job is started: command lines, hosts, worker processes and their output."""

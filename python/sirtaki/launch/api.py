@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
+import pickle
 import shlex
 import subprocess
 import sys
@@ -14,18 +14,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sirtaki.launch import sources, task
-from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.flags.parser import make_parser
-from sirtaki.launch.flags.settings import Settings, make_settings
+from sirtaki import shipped
+from sirtaki.launch import task
+from sirtaki.launch.elastic.settings import Elastic
+from sirtaki.launch.errors import FAILED, LaunchError
+from sirtaki.launch.flags.flags import Flags, flags_of
+from sirtaki.launch.flags.settings import Mpi, Settings, make_settings
+from sirtaki.launch.hosts import shared_folder
 from sirtaki.launch.job import run_job
 from sirtaki.launch.output.destination import Destination
 from sirtaki.launch.output.tracebacks import shortened_text
 from sirtaki.launch.plan import PlannedJob
 from sirtaki.launch.processes.outcome import Failure
-from sirtaki.launch.starters import shared_folder
 from sirtaki.launch.starters.allocation import as_flag, find_allocation, take_allocation
-from sirtaki.records import replace
 from sirtaki.rendezvous.stores.store import open_store
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _STORE_SECONDS = 60.0
-# Programs look for these words in the error.
+# Callers search the error's message for these words.
 NON_ZERO_STATUS = "one or more processes exited with non-zero status"
 
 
@@ -69,16 +70,15 @@ def run(
 ) -> list[T]:
     """Call `func(*args, **kwargs)` on `num_proc` processes (default 1) that work together.
 
-    Function, arguments and results travel by cloudpickle, so functions of a script or notebook
-    work too. executable: the Python of the workers, default this one. The other arguments are
-    those of the flags of `horovodrun`. In a job of Slurm, PBS or LSF the processes start on its
-    hosts. host_discovery: called once a second, returns the hosts that an elastic job may use now
-    with their slots, such as {"node-a": 4}. Returns the results in rank order; of an elastic job
-    (min_num_proc, host_discovery_script or host_discovery is given) those of the processes that
-    were there at the end. Raises
-    RuntimeError naming the rank when a worker fails, from the exception that its function raised,
-    or naming the host that cannot be reached or is lost; ValueError for arguments that contradict
-    each other.
+    The function, its arguments and its results are pickled with cloudpickle, so functions defined
+    in a script or notebook work too. executable: the workers' Python interpreter, by default this
+    one. host_discovery: called once a second; it returns the hosts that an elastic job may use
+    now with their slots, such as {"node-a": 4}. The other arguments correspond to the flags of
+    `horovodrun`. Under a scheduler the processes start on the hosts that it allocated. Returns the
+    results in rank order; an elastic job (min_num_proc, host_discovery_script or host_discovery is
+    given) returns those of the processes that were running at the end. Raises RuntimeError naming
+    the rank when a worker fails, chained to the exception that its function raised, or naming the
+    host that cannot be reached or is lost; ValueError for arguments that contradict each other.
     """
     given = locals()
     num_proc = 1 if (size := _renamed("np", np, "num_proc", num_proc)) is None else size
@@ -101,7 +101,9 @@ def run(
     }
     settings = _settings({**given, **own})
     leave = partial(leave_call, func=func, args=args, kwargs=kwargs or {})
-    return _run(settings, leave) if settings.elastic is None else _run_elastic(settings, leave)
+    if isinstance(settings.kind, Elastic):
+        return _run_elastic(settings, settings.kind, leave)
+    return _run(settings, leave)
 
 
 def _renamed(old: str, old_value: int | None, new: str, new_value: int | None) -> int | None:
@@ -114,39 +116,38 @@ def _renamed(old: str, old_value: int | None, new: str, new_value: int | None) -
 
 
 def _settings(given: Mapping[str, Any]) -> Settings:
-    """Make the settings of a job of the arguments, by the names of the flags' attributes.
+    """Make a job's settings from the arguments, of which some have the names of flags.
 
-    Jobs of mpirun, and those whose hosts a function finds, get no allocation; neither does a rank
-    of a job that calls `run`, which starts its processes on its own host.
+    Jobs started by mpirun and jobs whose hosts a function returns get no allocation. Neither does
+    a rank of a job that calls `run`: it starts its processes on its own host.
     """
-    args = make_parser("run").parse_args([])
-    names = {*vars(args), "host_discovery"}
-    vars(args).update({name: given[name] for name in names & given.keys()})
-    if args.num_proc < 1:
-        raise LaunchError(f"num_proc={args.num_proc} must be >= 1")
-    if args.controller == "mpi":
-        return _settings_of_mpirun(args)
-    own_host = args.host_discovery is not None or "HOROVOD_RANK" in os.environ
-    allocation = None if own_host else take_allocation(args, os.environ)
-    return make_settings(args, os.environ, allocation)
+    flags = flags_of(given)
+    if given["num_proc"] < 1:
+        raise LaunchError(f"num_proc={flags.num_proc} must be >= 1")
+    if flags.controller == "mpi":
+        return _settings_of_mpirun(flags)
+    allocation = None
+    if flags.host_discovery is None and "HOROVOD_RANK" not in os.environ:
+        flags, allocation = take_allocation(flags, os.environ)
+    return make_settings(flags, os.environ, allocation)
 
 
-def _settings_of_mpirun(args: argparse.Namespace) -> Settings:
-    """Place ranks on the hosts given, else on those of several that a scheduler tells mpirun."""
-    given = args.hosts is not None or args.hostfile is not None
+def _settings_of_mpirun(flags: Flags) -> Settings:
+    """Place ranks on the given hosts, or on the several that a scheduler passes to mpirun."""
+    given = flags.hosts is not None or flags.hostfile is not None
     found = None if given else find_allocation(os.environ)
     if found is not None and len(found.hosts) > 1:
-        args.hosts = as_flag(found.hosts)
-    settings = make_settings(args, os.environ)
-    assert settings.mpi is not None
-    return replace(settings, mpi=replace(settings.mpi, hosts_given=given))
+        flags = flags.but(hosts=as_flag(found.hosts))
+    settings = make_settings(flags, os.environ)
+    assert isinstance(settings.kind, Mpi)
+    return settings._replace(kind=settings.kind._replace(hosts_given=given))
 
 
 def _run(settings: Settings, leave: Callable[..., None]) -> list[Any]:
     job = PlannedJob(settings)
     with job.server as server:
         leave(server, job.secret)
-        start = _run_by_launcher if settings.mpi is None else _run_by_mpi
+        start = _run_by_mpi if isinstance(settings.kind, Mpi) else _run_by_launcher
         return _values(server, start(job), settings)
 
 
@@ -157,50 +158,46 @@ def leave_call(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> None:
-    """Leave what the workers are to call in the job's store."""
-    import cloudpickle
-
+    """Put the function that the workers call, and its arguments, in the job's store."""
     path = [str(Path(entry).absolute()) for entry in sys.path]
-    surroundings = {"python": sys.version_info[:2], "path": path, "sources": sources.known()}
-    call = cloudpickle.dumps((func, tuple(args), dict(kwargs)))
+    surroundings = {"python": sys.version_info[:2], "path": path}
+    call = shipped.dumps((func, tuple(args), dict(kwargs)))
     store = open_store(server.address, _STORE_SECONDS, secret)
     task.put(store, f"{task.PREFIX}/surroundings", json.dumps(surroundings).encode())
     task.put(store, f"{task.PREFIX}/call", call)
 
 
-def _run_elastic(settings: Settings, leave: Callable[..., None]) -> list[Any]:
-    """Return what those processes returned that were there at the end, in rank order."""
+def _run_elastic(settings: Settings, elastic: Elastic, leave: Callable[..., None]) -> list[Any]:
+    """Return the results of the processes that were running at the end, in rank order."""
     from sirtaki.launch.elastic.job import ElasticJob
 
-    assert settings.elastic is not None
-    with ElasticJob(settings, settings.elastic) as job:
+    with ElasticJob(settings, elastic) as job:
         leave(job.server, job.secret)
         job.run(sys.stdout, sys.stderr, signals=None)
         return elastic_results(job.server, job.started)
 
 
 def elastic_results(server: JobServer, started: int) -> list[Any]:
-    """Return what those of the processes started returned that were there at the end, by rank."""
-    import cloudpickle
-
+    """Return the results of those of the started processes that ran to the end, by rank."""
     found = [
-        cloudpickle.loads(data)
+        pickle.loads(data)
         for number in range(started)
         if (data := task.peek(server, f"{task.PREFIX}/result/{number}")) is not None
     ]
     returned = [result for result in found if "text" not in result]
-    return [result["value"] for result in sorted(returned, key=lambda result: result["rank"])]
+    ordered = sorted(returned, key=lambda result: int(result["rank"]))
+    return [shipped.value_of(result["value"], result["rank"]) for result in ordered]
 
 
 def _run_by_launcher(job: PlannedJob) -> Failure | str | None:
-    """Start the workers ourselves; return what went wrong first. Raises LaunchError."""
+    """Start the workers without mpirun; return the first failure. Raises LaunchError."""
     return run_job(job, sys.stdout, sys.stderr, signals=None).failure
 
 
 def _run_by_mpi(job: PlannedJob) -> Failure | str | None:
-    """Let mpirun start the workers; return what went wrong. Raises LaunchError.
+    """Start the workers with mpirun; return the failure, if any. Raises LaunchError.
 
-    The secret lies in a private folder, on a file system that all hosts of the job share.
+    The secret is in a private folder on a file system that all hosts of the job share.
     """
     from sirtaki.launch.starters import mpi
 
@@ -214,7 +211,7 @@ def _run_by_mpi(job: PlannedJob) -> Failure | str | None:
         shared_folder.write_private(secret, job.secret)
         meeting = {"SIRTAKI_RENDEZVOUS": job.server.address, "SIRTAKI_SECRET_FILE": str(secret)}
         settings = job.settings
-        settings = replace(settings, variables={**settings.variables, **meeting})
+        settings = settings._replace(variables={**settings.variables, **meeting})
         launch = mpi.prepare(settings, os.environ)
         if settings.verbose:
             print(f"start: {shlex.join(launch.argv)}", file=sys.stderr)
@@ -225,15 +222,19 @@ def _run_by_mpi(job: PlannedJob) -> Failure | str | None:
 
 
 def _run_and_show(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run a program, with what it prints on our output, which may be a notebook's."""
-    with subprocess.Popen(
-        argv,
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        errors="replace",
-    ) as program:
+    """Run a program and copy its output to ours, which may be a notebook's."""
+    try:
+        program = subprocess.Popen(
+            argv,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            errors="replace",
+        )
+    except OSError as error:
+        raise LaunchError(f"{argv[0]} cannot be started: {error.strerror}", FAILED) from None
+    with program:
         assert program.stdout is not None
         shown = Destination(sys.stdout)
         try:
@@ -246,15 +247,13 @@ def _run_and_show(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _values(server: JobServer, failure: Failure | str | None, settings: Settings) -> list[Any]:
-    """Return the results in rank order, or raise what went wrong first."""
-    import cloudpickle
-
+    """Return the results in rank order, or raise the first failure."""
     slots = settings.slots
     results: dict[int, dict[str, Any]] = {}
     for slot in slots:
         data = task.peek(server, f"{task.PREFIX}/result/{slot.rank}")
         if data is not None:
-            results[slot.rank] = cloudpickle.loads(data)
+            results[slot.rank] = pickle.loads(data)
     if isinstance(failure, Failure) and failure.rank not in results:
         how = f"exited with code {failure.exit_code}"
         if failure.signal_name is not None:
@@ -266,7 +265,7 @@ def _values(server: JobServer, failure: Failure | str | None, settings: Settings
     raised = [rank for rank, result in results.items() if "text" in result]
     if raised:
         first = min(raised, key=lambda rank: float(results[rank]["time"]))
-        error, text = results[first]["error"], results[first]["text"]
+        error, text = shipped.error_of(results[first]["error"]), results[first]["text"]
         if not settings.verbose:
             text = shortened_text(text)
         where = f"rank {first} ({slots[first].host})"
@@ -275,4 +274,4 @@ def _values(server: JobServer, failure: Failure | str | None, settings: Settings
     if missing:
         how = f" ({failure})" if isinstance(failure, str) else ""
         raise RuntimeError(f"ranks {missing} ended without a result from their function{how}")
-    return [results[slot.rank]["value"] for slot in slots]
+    return [shipped.value_of(results[slot.rank]["value"], slot.rank) for slot in slots]

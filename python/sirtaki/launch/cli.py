@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
+import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import sirtaki
-from sirtaki.launch.errors import ONLY_LINUX, USAGE
-from sirtaki.records import dataclass
+from sirtaki.launch.errors import FAILED, ONLY_LINUX, USAGE
 
 
-@dataclass(frozen=True)
-class Subcommand:
-    """A word after `sirtaki`.
+class Subcommand(NamedTuple):
+    """A subcommand of `sirtaki`.
 
-    summary: what it does. module: that does it, by `function` of the remaining arguments; its
-    `make_parser()` makes the parser of these.
+    summary: a line of help. module: its `function` runs the subcommand with the remaining
+    arguments, and its `make_parser()` makes their parser.
     """
 
     summary: str
@@ -28,39 +30,37 @@ class Subcommand:
 GROUPS = {
     "Run": {
         "run": Subcommand("run a script as several processes", "sirtaki.launch.cli", "run"),
-        "submit": Subcommand(
-            "submit to Slurm, PBS or Kubernetes", "sirtaki.launch.starters.submit"
-        ),
-        "new": Subcommand("write a training script to start from", "sirtaki.launch.new"),
+        "submit": Subcommand("submit to a scheduler or Kubernetes", "sirtaki.submit.command"),
+        "new": Subcommand("write a training script to start from", "sirtaki.new"),
+        "demo": Subcommand("show on this machine what Sirtaki does", "sirtaki.demo.command"),
     },
-    "Look into jobs that run": {
-        "ps": Subcommand(
-            "list your jobs here, or say what one does", "sirtaki.launch.questions.ps"
-        ),
+    "Inspect running jobs": {
+        "ps": Subcommand("list your running jobs, or show what one is doing", "sirtaki.inspect.ps"),
         "hang": Subcommand(
-            "say why a job hangs, and who holds it up", "sirtaki.launch.questions.hang"
+            "say why a job hangs, and which rank is the cause", "sirtaki.inspect.hang"
         ),
         "top": Subcommand(
-            "show how fast each rank is, and which rank it waits for",
-            "sirtaki.launch.questions.top",
+            "show how fast each rank is, and which one it waits for",
+            "sirtaki.inspect.top",
         ),
         "trace": Subcommand(
-            "record what all ranks do, and say where the time goes", "sirtaki.observe.trace.command"
+            "record what all ranks do, and report where the time goes",
+            "sirtaki.observe.trace.command",
         ),
         "postmortem": Subcommand(
-            "tell what the ranks of a failed job did", "sirtaki.launch.questions.postmortem"
+            "show what the ranks of a failed job were doing", "sirtaki.inspect.postmortem"
         ),
         "stacks": Subcommand(
-            "show where every thread of a job's ranks is", "sirtaki.launch.questions.stacks"
+            "show the stack of every thread of a job's ranks", "sirtaki.inspect.stacks"
         ),
     },
     "Check and measure": {
         "doctor": Subcommand(
-            "show what works here, why something does not, and what to do",
-            "sirtaki.launch.doctor.doctor",
+            "check this machine, and say how to fix what does not work",
+            "sirtaki.doctor.doctor",
         ),
         "bench": Subcommand(
-            "measure collectives here, or how your script scales", "sirtaki.observe.bench"
+            "measure collectives, or how your script scales", "sirtaki.observe.bench"
         ),
     },
     "Caffe's nets": {
@@ -78,14 +78,17 @@ examples:
   sirtaki new pytorch train.py                    a script that trains at any size
   sirtaki run -np 4 python train.py               four processes on this machine
   sirtaki run -H node1:4,node2:4 python train.py  eight processes on two machines
-  sirtaki hang JOB                                why it hangs; `sirtaki ps` lists jobs
+  sirtaki hang                                    why the running job hangs
 
 `sirtaki SUBCOMMAND --help` lists the flags of one."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `sirtaki <subcommand> …`; returns the exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    return _read(lambda: _main(sys.argv[1:] if arguments is None else arguments))
+
+
+def _main(arguments: Sequence[str]) -> int:
     if not arguments:
         print(_usage(), file=sys.stderr)
         return 2
@@ -97,11 +100,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(sirtaki.__version__)
         return 0
     if name not in _SUBCOMMANDS:
-        import difflib
+        from sirtaki.launch.flags.guesses import guess_of
 
-        near = difflib.get_close_matches(name, _SUBCOMMANDS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        print(f"sirtaki: error: unknown subcommand {name!r}{hint}\n{_usage()}", file=sys.stderr)
+        guess = guess_of(name, _SUBCOMMANDS) or "; see sirtaki --help"
+        print(f"sirtaki: error: unknown subcommand {name!r}{guess}", file=sys.stderr)
         return 2
     chosen = _SUBCOMMANDS[name]
     return _exit_code(chosen.module, chosen.function, rest)
@@ -109,8 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def horovodrun(arguments: Sequence[str] | None = None) -> int:
     """Run `horovodrun …`; returns the exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    return _exit_code("sirtaki.launch.cli", "_horovodrun", arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    return _read(lambda: _exit_code("sirtaki.launch.cli", "_horovodrun", given))
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -126,8 +128,42 @@ def _horovodrun(arguments: Sequence[str]) -> int:
     return start.run(arguments, "horovodrun")
 
 
+def _read(command: Callable[[], int]) -> int:
+    """Run a command; its output may have no reader, or no space left on the disk."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by our parent
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(nowhere, mode))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr is
+    try:
+        code = command()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _silence()  # exit as programs in a pipeline do
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            print(f"sirtaki: error: {error}", file=sys.stderr)
+        _silence()
+        return FAILED
+
+
+def _silence() -> None:
+    """Redirect stdout to /dev/null so that Python's last flush cannot fail."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nobody = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                os.dup2(nobody, stream.fileno())
+        os.close(nobody)
+
+
 def _exit_code(module: str, function: str, arguments: Sequence[str]) -> int:
-    """Call the function; argparse's way of leaving becomes an exit code too."""
+    """Call the function and return its exit code; argparse's SystemExit becomes one too."""
     if sys.platform != "linux" and module.startswith("sirtaki."):
         print(f"sirtaki: error: {ONLY_LINUX}", file=sys.stderr)
         return USAGE
@@ -144,7 +180,7 @@ def _exit_code(module: str, function: str, arguments: Sequence[str]) -> int:
         return 2
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)
-    except KeyboardInterrupt:  # nobody who has pressed Ctrl-C wants to see where
+    except KeyboardInterrupt:  # after Ctrl-C a traceback is of no use
         return 128 + signal.SIGINT
 
 

@@ -13,26 +13,28 @@ import sirtaki
 from sirtaki.interface import HOROVOD_VERSION
 from sirtaki.launch.elastic.settings import Elastic
 from sirtaki.launch.errors import FAILED, STALLED, LaunchError
+from sirtaki.launch.flags.flags import read_flags
 from sirtaki.launch.flags.parser import make_parser
-from sirtaki.launch.flags.settings import Settings, bring_in_config, make_settings
-from sirtaki.launch.hosts.mounted import take_mounted_hosts
+from sirtaki.launch.flags.settings import Mpi, Settings, make_settings
 from sirtaki.launch.hosts.nodes import take_nodes
 from sirtaki.launch.job import run_job
 from sirtaki.launch.output.destination import Destination
 from sirtaki.launch.output.first_error import FirstError
+from sirtaki.launch.output.summary import summary
 from sirtaki.launch.plan import PlannedJob, describe
 from sirtaki.launch.processes.guarding.process import drop_guardian
 from sirtaki.launch.processes.outcome import Failure, Outcome
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.starters.allocation import take_allocation
+from sirtaki.rendezvous.stores.store import TIMES_KEY
 
 
 def run(arguments: Sequence[str], prog: str) -> int:
-    """Do what the arguments say; returns the exit code.
+    """Run the job that the arguments describe; returns the exit code.
 
-    0: all workers ended well, 1: one failed, 2: the arguments are wrong, 70: ranks waited for too
-    long for others, 75: those of an elastic job have left on a warning and want to be run again,
-    126 and 127: the command cannot be executed or found, 128 + n: ended by signal n.
+    0: all workers succeeded, 1: one failed, 2: the arguments are wrong, 70: ranks waited too long
+    for others, 75: an elastic job left after a warning signal and should be requeued, 126 and 127:
+    the command cannot be executed or does not exist, 128 + n: ended by signal n.
     """
     try:
         return _run(arguments, prog)
@@ -41,15 +43,22 @@ def run(arguments: Sequence[str], prog: str) -> int:
     except LaunchError as error:
         _say(f"{prog}: error: {error}")
         return error.exit_code
+    except OSError as error:
+        _say(f"{prog}: error: {error}")
+        return FAILED
 
 
 def _run(arguments: Sequence[str], prog: str) -> int:
     args = make_parser(prog).parse_args(arguments)
     if args.version:
-        _show(HOROVOD_VERSION if prog == "horovodrun" else sirtaki.__version__)
+        if prog == "horovodrun":
+            _show(HOROVOD_VERSION)  # scripts compare the first line
+            _say(f"(the interface of Horovod {HOROVOD_VERSION}, by Sirtaki {sirtaki.__version__})")
+        else:
+            _show(sirtaki.__version__)
         return 0
     if args.check_build:
-        from sirtaki.launch.doctor.check_build import print_check_build
+        from sirtaki.doctor.check_build import print_check_build
 
         print_check_build()
         return 0
@@ -57,45 +66,49 @@ def _run(arguments: Sequence[str], prog: str) -> int:
 
 
 def run_parsed(args: argparse.Namespace, prog: str) -> int:
-    """Start the job that the flags describe; see `run`. Raises LaunchError."""
-    bring_in_config(args, lambda text: _say(f"{prog}: warning: {text}"))
-    take_mounted_hosts(args, os.environ)
-    nodes = take_nodes(args, os.environ)
-    allocation = None if nodes else take_allocation(args, os.environ)
-    settings = make_settings(args, os.environ, allocation, nodes)
+    """Run the job that the flags describe; see `run`. Raises LaunchError."""
+    flags = read_flags(args, os.environ, lambda text: _say(f"{prog}: warning: {text}"))
+    allocation = None
+    flags, nodes = take_nodes(flags, os.environ)
+    if nodes is None:
+        flags, allocation = take_allocation(flags, os.environ)
+    settings = make_settings(flags, os.environ, nodes or allocation)
     if nodes is not None and nodes.rank > 0 and not settings.dry_run:
         # Here, because other jobs start faster without it.
         from sirtaki.launch.starters.nodes import join
 
         return join(nodes, settings)
-    if settings.mpi or settings.elastic:
-        # Their ranks may all be elsewhere; mpirun takes our place, and would reap no child of ours.
-        drop_guardian()
-    if settings.mpi is not None:
+    if isinstance(settings.kind, Mpi):
+        drop_guardian()  # mpirun replaces this process and would not reap a child
         # Here, because other jobs start faster without it.
         from sirtaki.launch.starters import mpi
 
         return mpi.run(settings, os.environ)
-    if allocation is None and (args.mpi_args or args.binding_args):
+    if allocation is None and (flags.mpi_args or flags.binding_args):
         _say(f"{prog}: --mpi-args and --binding-args have no effect here")
-    if settings.elastic is not None:
-        return _launch_elastic(settings, settings.elastic)
-    if settings.dry_run:
-        _show("\n".join(describe(settings, os.environ)))
-        return 0
+    if isinstance(settings.kind, Elastic):
+        return _launch_elastic(settings, settings.kind)
     return _launch(settings)
 
 
 def _launch(settings: Settings) -> int:
+    if settings.dry_run:
+        _show("\n".join(describe(settings, os.environ)))
+        return 0
     job = PlannedJob(settings)
     if all(plan.way for plan in job.plans):
         drop_guardian()  # no rank is on this host
     with SignalWatch() as signals, job.server:
         outcome = run_job(job, sys.stdout, sys.stderr, signals)
+    if outcome.success:
+        told = [job.server.peek(f"{TIMES_KEY}{slot.rank}") for slot in settings.slots]
+        if any(told) and (text := summary(told)):
+            _say(text)
     return _exit_code(outcome, settings)
 
 
 def _launch_elastic(settings: Settings, elastic: Elastic) -> int:
+    drop_guardian()  # all ranks may be on other hosts
     # Here, because other jobs start faster without it.
     from sirtaki.launch.elastic.job import ElasticJob, describe_elastic
 
@@ -130,7 +143,7 @@ def _exit_code(outcome: Outcome, settings: Settings) -> int:
 
 
 def _first(error: FirstError, settings: Settings) -> str:
-    """Say what went wrong first, last of all: what ranks say of it stands between."""
+    """Describe the first error, for the end of the output: the ranks' messages are in between."""
     who = f"The first error is that of rank {error.rank} on {settings.slots[error.rank].host}:"
     return "\n".join([who, *error.lines]) if error.lines else f"{who} {error.error}"
 

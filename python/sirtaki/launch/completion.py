@@ -1,4 +1,4 @@
-"""`sirtaki completion`: prints what completes our command lines in a shell, by `shtab`."""
+"""`sirtaki completion`: print a shell completion script, made by `shtab`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from sirtaki.launch.cli import GROUPS, Subcommand
+from sirtaki.launch.flags.guesses import CommandParser
 from sirtaki.launch.flags.parser import make_parser as make_run_parser
 
 SHELLS = ("bash", "zsh", "tcsh")
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Make the parser of `sirtaki completion`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="sirtaki completion",
         description="Print a script that completes the words of sirtaki and horovodrun in your "
         'shell. For bash: eval "$(sirtaki completion bash)"',
@@ -44,7 +45,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _sirtaki() -> argparse.ArgumentParser:
-    """Make a parser of all subcommands that are installed."""
+    """Make a parser of all installed subcommands."""
     parser = argparse.ArgumentParser("sirtaki")
     parser.add_argument("-v", "--version", action="store_true", help="print the version")
     words = parser.add_subparsers()
@@ -70,7 +71,7 @@ def _parser_of(name: str, subcommand: Subcommand) -> argparse.ArgumentParser | N
 def _complete_files(
     parser: argparse.ArgumentParser, file: Mapping[str, object], folder: Mapping[str, object]
 ) -> None:
-    """Say which arguments are names of files or folders."""
+    """Mark the arguments that are names of files or folders."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for own in action.choices.values():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 FAILED = 1
 USAGE = 2
-# Ranks waited for too long for others.
+# Ranks waited too long for others.
 STALLED = 70
-# What an elastic job exits with when all have left on a warning and it is to be run again.
+# The exit code of an elastic job whose processes left after a warning: requeue it.
 REQUEUE = 75
 CANNOT_EXECUTE = 126
 NOT_FOUND = 127
@@ -30,3 +33,12 @@ class JobError(LaunchError, RuntimeError):
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         super().__init__(message, exit_code)
+
+
+@contextlib.contextmanager
+def reported() -> Iterator[None]:
+    """Turn a scheduler's ValueError into a LaunchError."""
+    try:
+        yield
+    except ValueError as error:
+        raise LaunchError(str(error)) from None

@@ -6,8 +6,11 @@ import os
 from functools import partial
 from typing import TextIO
 
+from sirtaki.inspect.live import open_metrics
+from sirtaki.inspect.postmortem import kept_if_it_fails
 from sirtaki.launch.flags.settings import Settings
-from sirtaki.launch.live import open_metrics
+from sirtaki.launch.hosts.sent import kept_back
+from sirtaki.launch.job_watch import watch_of
 from sirtaki.launch.output.first_error import Errors
 from sirtaki.launch.output.output import Outputs
 from sirtaki.launch.output.progress import Progress
@@ -17,8 +20,6 @@ from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.processes.outcome import Outcome
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.processes.supervise import Supervisor
-from sirtaki.launch.questions.job_watch import watch_of
-from sirtaki.launch.questions.postmortem import kept_if_it_fails
 from sirtaki.rendezvous.world.membership import Membership
 
 
@@ -38,6 +39,8 @@ def run_job(
     if settings.verbose:
         for line in describe(settings, os.environ):
             outputs.say(line)
+    if any(plan.argv for plan in job.plans) and (left := kept_back(os.environ, settings.forwarded)):
+        outputs.say(left)
     ranks = len(settings.slots)
     everybody = Membership.of(0, range(ranks))
     some_wait = partial(job.server.forms_world, everybody)
@@ -65,7 +68,7 @@ def run_job(
 
 
 def outputs_of(settings: Settings, ranks: int, stdout: TextIO, stderr: TextIO) -> Outputs:
-    """Return where the lines of so many ranks go. Raises LaunchError."""
+    """Return the output streams of `ranks` ranks. Raises LaunchError."""
     outputs = Outputs(
         ranks,
         stdout,
@@ -74,13 +77,14 @@ def outputs_of(settings: Settings, ranks: int, stdout: TextIO, stderr: TextIO) -
         settings.timestamps,
         errors=Errors(settings.verbose),
         tee=settings.tee,
+        shown=settings.output_ranks,
     )
     outputs.prepare()
     return outputs
 
 
 def _open_files(job: PlannedJob) -> int:
-    """How many files we open: streams of the ranks here, of hosts, connections to the store."""
+    """Count the files we open: streams of local ranks and of hosts, store connections."""
     settings = job.settings
     here = sum(len(plan.slots) for plan in job.plans if not plan.way)
     directories = (settings.output_directory, settings.tee)

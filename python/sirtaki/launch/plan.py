@@ -1,4 +1,4 @@
-"""Which ranks a job starts on which host, and how."""
+"""Plans which ranks a job starts on which host, and how."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sirtaki.launch.cores.binding import describe_share, shares_here
-from sirtaki.launch.cores.shared_heap import described
 from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.flags.settings import Settings, uses_tls
+from sirtaki.launch.flags.settings import Hosts, Settings, uses_tls
 from sirtaki.launch.hosts.addresses import all_addresses, own_addresses, require_interfaces
 from sirtaki.launch.hosts.environment import base_environment, rank_environment, sent_environment
-from sirtaki.launch.hosts.nodes import leave_node
+from sirtaki.launch.hosts.nodes import Nodes, leave_node
 from sirtaki.launch.hosts.slots import Slot, is_local
-from sirtaki.launch.hosts.torch_variables import torch_environment
-from sirtaki.launch.processes.channels import Channel, ProgramChannel
+from sirtaki.launch.hosts.torch_variables import default_environment, place_of
+from sirtaki.launch.processes.channels import Channel
 from sirtaki.launch.processes.events import HostJob, HostProcesses, Process
 from sirtaki.launch.processes.local import LocalProcesses
 from sirtaki.launch.processes.remote import RemoteProcesses
-from sirtaki.launch.starters.ssh import explain_end, ssh_command
-from sirtaki.records import dataclass, replace
+from sirtaki.launch.starters.allocation import Allocation
+from sirtaki.launch.starters.ssh import Ssh, explain_end, ssh_command
+from sirtaki.launch.starters.ssh_channel import SshChannel
 from sirtaki.rendezvous.stores.store import LAUNCHED_HOSTS_KEY, UnixStoreServer
 
 if TYPE_CHECKING:
@@ -39,11 +39,10 @@ SECRET_BYTES = 32
 _LOOPBACK = "127.0.0.1"
 
 
-@dataclass(frozen=True)
-class HostPlan:
+class HostPlan(NamedTuple):
     """The ranks of one host.
 
-    way: what reaches it, "" for this machine. argv: program and arguments for it alone.
+    way: how it is reached, "" for this machine. argv: program and arguments for it alone.
     """
 
     host: str
@@ -52,21 +51,8 @@ class HostPlan:
     argv: list[str] | None = None
 
 
-def plan_hosts(settings: Settings) -> list[HostPlan]:
-    """Say what is to be started where, hosts in the order of their ranks. Raises LaunchError."""
-    plans = []
-    for host, slots in settings.by_host().items():
-        if settings.allocation is not None:
-            plans.append(HostPlan(host, slots, settings.allocation.starter))
-        elif settings.nodes is not None:
-            plans.append(HostPlan(host, slots, "its own launcher" if plans else ""))
-        else:
-            plans.append(plan_host(settings, host, slots))
-    return plans
-
-
 def plan_host(settings: Settings, host: str, slots: Sequence[Slot]) -> HostPlan:
-    """Say how processes are started on a host outside of allocations. Raises LaunchError."""
+    """Return the plan of a host outside of allocations. Raises LaunchError."""
     key = settings.ssh.identity_file
     if is_local(host):
         return HostPlan(host, list(slots))
@@ -76,34 +62,47 @@ def plan_host(settings: Settings, host: str, slots: Sequence[Slot]) -> HostPlan:
     return HostPlan(host, list(slots), "ssh", argv)
 
 
-def store_addresses(settings: Settings, plans: Sequence[HostPlan]) -> list[str]:
-    """Where on this machine the ranks can meet; nowhere when it is the only host and starts them.
+class Layout(NamedTuple):
+    """Where the ranks of a job run.
 
-    A scheduler's ranks reach any address of their own host.
+    plans: of each host, in the order of their ranks. addresses: of the store here, none if this is
+    the only host and starts all ranks. master: the address of rank 0's host for the others.
     """
-    if settings.nodes is not None:
-        return all_addresses(settings.interfaces)
-    remote = [plan.host for plan in plans if plan.way]
-    if settings.allocation is not None:
-        # The own name often means loopback.
-        remote = [host for host in remote if not is_local(host)]
+
+    plans: list[HostPlan]
+    addresses: list[str]
+    master: str
+
+
+def lay_out(settings: Settings) -> Layout:
+    """Return where the ranks of a job of fixed size run. Raises LaunchError."""
+    by_host, interfaces = settings.by_host(), settings.interfaces
+    match settings.kind:
+        case Nodes() as nodes:
+            ways = ("", *["its own launcher"] * (len(by_host) - 1))
+            plans = [HostPlan(*each, way) for each, way in zip(by_host.items(), ways, strict=True)]
+            return Layout(plans, all_addresses(interfaces), nodes.address)
+        case Allocation() as allocation:
+            plans = [HostPlan(*each, allocation.starter) for each in by_host.items()]
+            # A host's own name often resolves to loopback; ranks reach any address of their host.
+            remote = [host for host in by_host if not is_local(host)]
+            addresses = _addresses(remote, interfaces) or [_LOOPBACK]
+            return Layout(plans, addresses, _LOOPBACK if len(plans) == 1 else plans[0].host)
+        case _:
+            plans = [plan_host(settings, *each) for each in by_host.items()]
+            addresses = _addresses([plan.host for plan in plans if plan.way], interfaces)
+            # IPv4 first, which every program understands.
+            here = min(addresses, key=lambda address: ":" in address, default=_LOOPBACK)
+            return Layout(plans, addresses, plans[0].host if plans[0].way else here)
+
+
+def _addresses(remote: Sequence[str], interfaces: Sequence[str]) -> list[str]:
+    """Return the addresses of this machine for other hosts, if there are any."""
     if remote:
-        return own_addresses(remote, settings.interfaces)
-    if settings.interfaces:
-        require_interfaces(settings.interfaces)
-    return [] if settings.allocation is None else [_LOOPBACK]
-
-
-def master_address(settings: Settings, first: HostPlan, addresses: Sequence[str]) -> str:
-    """Return where the other ranks reach the host of rank 0. addresses: see `store_addresses`."""
-    if settings.nodes is not None:
-        return settings.nodes.address
-    if settings.allocation is not None and len(first.slots) == len(settings.slots):
-        return _LOOPBACK
-    if first.way:
-        return first.host
-    # Sooner one that every program understands.
-    return min(addresses, key=lambda address: ":" in address, default=_LOOPBACK)
+        return own_addresses(remote, interfaces)
+    if interfaces:
+        require_interfaces(interfaces)
+    return []
 
 
 def make_server(settings: Settings, addresses: list[str], secret: bytes) -> JobServer:
@@ -128,22 +127,33 @@ def host_processes(
     job: HostJob,
     patience: float | None = None,
 ) -> HostProcesses:
-    """Return what starts processes on a host, here or by ssh.
+    """Return the processes of a host, started here or by ssh.
 
     job: see `host_job`. patience: see `RemoteProcesses`.
     """
     if plan.argv is None:
         return LocalProcesses(plan.host, planned, job)
-    channel = ProgramChannel(plan.argv, partial(explain_end, settings.ssh))
+    explain = partial(_explain, settings.ssh, plan.host)
+    channel = SshChannel(plan.argv, explain, settings.start_timeout)
     return RemoteProcesses(plan.host, planned, channel, job, patience)
+
+
+def _explain(ssh: Ssh, host: str, exit_code: int | None, lines: Sequence[str]) -> str:
+    """Explain why ssh ended, with a fix if one is known."""
+    why = explain_end(ssh, exit_code, lines)
+    if not why.startswith("ssh could not connect"):
+        return why
+    from sirtaki.doctor.hosts.asked import fix_of  # hardly any job needs it
+
+    return f"{why}; fix: {fix_of(host, why)}"
 
 
 def host_job(
     settings: Settings, secret: bytes, plan: HostPlan, places: int, environ: Mapping[str, str]
 ) -> HostJob:
-    """Describe what processes of a host, here or reached by ssh, have in common.
+    """Return the job of a host, local or reached by ssh.
 
-    places: how many share its cores. environ: what we have ourselves.
+    places: how many processes share its cores. environ: our own variables.
     """
     variables = {**settings.variables, **settings.forwarded}
     complete = base_environment if plan.argv is None else sent_environment
@@ -161,62 +171,64 @@ def host_job(
 def scheduled_job(
     settings: Settings, secret: bytes, plan: HostPlan, places: int, environ: Mapping[str, str]
 ) -> HostJob:
-    """As `host_job`, of a host whose agent a scheduler's program starts."""
+    """Return the job of a host whose agent a scheduler's program starts; see `host_job`."""
     from sirtaki.launch.starters import scheduler
 
-    assert settings.allocation is not None
-    cpus, gpus = scheduler.cpus_and_gpus(settings.allocation, plan.host, environ)
-    variables = scheduler.environment_of_ranks(settings.allocation, settings, environ)
+    assert isinstance(settings.kind, Allocation)
+    cpus, gpus = scheduler.cpus_and_gpus(settings.kind, plan.host, environ)
+    variables = scheduler.environment_of_ranks(settings.kind, settings, environ)
     job = host_job(settings, secret, plan, places, environ)
-    return replace(job, environment=variables, cpus=cpus, gpus=gpus)
+    return job._replace(environment=variables, cpus=cpus, gpus=gpus)
 
 
 class PlannedJob:
-    """What the ranks of one run have in common: the hosts, the secret, the store.
+    """The hosts, the secret and the store of one run.
 
-    `server` is to be started before the ranks and closed after them. Raises LaunchError.
+    `server` must be started before the ranks and closed after them. Raises LaunchError.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.plans = plan_hosts(settings)
+        self.plans, self._addresses, self._master = lay_out(settings)
         self.secret = os.urandom(SECRET_BYTES)
-        self._addresses = store_addresses(settings, self.plans)
-        self._master = master_address(settings, self.plans[0], self._addresses)
         self.server = make_server(settings, self._addresses, self.secret)
         if self._addresses:
             self.server.put(LAUNCHED_HOSTS_KEY, launched_hosts(settings))
 
     @contextlib.contextmanager
     def hosts(self, environ: Mapping[str, str]) -> Iterator[list[HostProcesses]]:
-        """Be ready for the processes of all hosts. environ: what we have ourselves."""
-        allocation, settings = self.settings.allocation, self.settings
-        if settings.nodes is not None:
-            # Here, because jobs on one host start faster without it.
-            from sirtaki.launch.starters.nodes import called_by_nodes
+        """Prepare the processes of all hosts. environ: our own variables."""
+        # The starters are imported here, because jobs on one host start faster without them.
+        match self.settings.kind:
+            case Nodes() as nodes:
+                from sirtaki.launch.starters.nodes import called_by_nodes
 
-            with called_by_nodes(settings.nodes, self._addresses) as channels:
-                yield self._of_nodes(channels, leave_node(environ))
-            return
-        if allocation is None:
-            yield [self._processes(plan, environ) for plan in self.plans]
-            return
-        # Here, because jobs outside of allocations start faster without it.
-        from sirtaki.launch.starters import scheduler
+                with called_by_nodes(nodes, self._addresses) as channels:
+                    yield self._of_nodes(channels, leave_node(environ))
+            case Allocation() as allocation:
+                from sirtaki.launch.starters.scheduler import called_agents
 
-        addresses = self._addresses
-        if addresses != [_LOOPBACK]:
-            addresses = all_addresses(settings.interfaces)
-        by_host = settings.by_host()
-        with scheduler.called_agents(
-            allocation, settings, environ, self.secret, addresses
-        ) as channels:
-            hosts: list[HostProcesses] = []
-            for plan, channel in zip(self.plans, channels, strict=True):
-                own = [scheduler.variables_of_rank(allocation, s, by_host) for s in plan.slots]
-                job = scheduled_job(settings, self.secret, plan, len(plan.slots), environ)
-                hosts.append(RemoteProcesses(plan.host, self._planned(plan, own), channel, job))
-            yield hosts
+                addresses = self._addresses
+                if addresses != [_LOOPBACK]:
+                    addresses = all_addresses(self.settings.interfaces)
+                agents = (allocation, self.settings, environ, self.secret, addresses)
+                with called_agents(*agents) as channels:
+                    yield self._of_allocation(allocation, channels, environ)
+            case _:
+                yield [self._processes(plan, environ) for plan in self.plans]
+
+    def _of_allocation(
+        self, allocation: Allocation, channels: Sequence[Channel], environ: Mapping[str, str]
+    ) -> list[HostProcesses]:
+        from sirtaki.launch.starters.scheduler import variables_of_rank
+
+        hosts: list[HostProcesses] = []
+        by_host = self.settings.by_host()
+        for plan, channel in zip(self.plans, channels, strict=True):
+            own = [variables_of_rank(allocation, slot, by_host) for slot in plan.slots]
+            job = scheduled_job(self.settings, self.secret, plan, len(plan.slots), environ)
+            hosts.append(RemoteProcesses(plan.host, self._planned(plan, own), channel, job))
+        return hosts
 
     def _of_nodes(
         self, channels: Sequence[Channel], environ: Mapping[str, str]
@@ -224,7 +236,7 @@ class PlannedJob:
         first, *others = self.plans
         hosts = [self._processes(first, environ)]
         for plan, channel in zip(others, channels, strict=True):
-            # Each node has an environment of its own, and gets only what flags say.
+            # Each node has its own environment and gets only the variables from flags.
             job = host_job(self.settings, self.secret, plan, len(plan.slots), {})
             hosts.append(RemoteProcesses(plan.host, self._planned(plan), channel, job))
         return hosts
@@ -236,55 +248,61 @@ class PlannedJob:
     def _planned(
         self, plan: HostPlan, more: Sequence[Mapping[str, str]] | None = None
     ) -> list[Process]:
-        """The processes of a host. more: variables of each."""
-        address, node = self.server.address, self.plans.index(plan)
+        """Return the processes of a host. more: variables of each."""
+        address, kind = self.server.address, self.settings.kind
+        debug = kind.debug if isinstance(kind, Hosts) else None
+        node, nodes = self.plans.index(plan), len(self.plans)
         return [
             Process(
                 slot.rank,
                 slot.local_rank,
-                {**rank_environment(slot, address), **(more[slot.local_rank] if more else {})},
-                torch_environment(slot, node, self._master),
+                {
+                    **rank_environment(slot, address),
+                    **place_of(slot, node, nodes),
+                    **(more[slot.local_rank] if more else {}),
+                },
+                default_environment(self._master),
+                debug.terminal if debug is not None and slot.rank == debug.rank else "",
             )
             for slot in plan.slots
         ]
 
 
 def _shares(plan: HostPlan, settings: Settings) -> list[str]:
-    """Say what each rank here gets; those elsewhere say it themselves when they start."""
+    """Describe the share of each local rank; other hosts report theirs at the start."""
     environ = base_environment(os.environ, {**settings.variables, **settings.forwarded})
     shares = shares_here(len(plan.slots), settings.bind_to, environ)
     return [
         f"rank {slot.rank} on {plan.host}: {describe_share(share, environ)}"
-        + described({**environ, **rank_environment(slot, "")})
         for slot, share in zip(plan.slots, shares, strict=True)
     ]
 
 
 def launched_hosts(settings: Settings) -> bytes:
-    """Return the host of each rank, for the ranks to name those that do not come."""
+    """Return the host of each rank, so that ranks can name those that do not come."""
     return json.dumps([slot.host for slot in settings.slots]).encode()
 
 
 def working_folder(environ: Mapping[str, str]) -> str:
-    """Return the folder we are in, by the name under which it was entered.
+    """Return the working folder by the name under which the shell entered it.
 
-    Where home folders are links, that name is the one that other hosts have too.
+    Where home folders are links, other hosts share that name only. Raises LaunchError.
     """
     named = environ.get("PWD", "")
-    if named.startswith("/"):
-        try:
-            if Path(named).samefile(Path.cwd()):
-                return named
-        except OSError:
-            pass
-    return str(Path.cwd())
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        raise LaunchError(f"the current folder, {named!r}, has been removed: enter one") from None
+    with contextlib.suppress(OSError):
+        if named.startswith("/") and Path(named).samefile(here):
+            return named
+    return str(here)
 
 
 def describe(settings: Settings, environ: Mapping[str, str]) -> list[str]:
-    """Say in lines what a dry run would have started. Raises LaunchError."""
-    plans = plan_hosts(settings)
-    addresses = store_addresses(settings, plans)
-    allocation = settings.allocation
+    """Return the lines that describe what a dry run would start. Raises LaunchError."""
+    plans, addresses, _ = lay_out(settings)
+    allocation = settings.kind if isinstance(settings.kind, Allocation) else None
     lines = [] if allocation is None else [f"{allocation.scheduler} job {allocation.job}"]
     for plan in plans:
         ranks = ", ".join(str(slot.rank) for slot in plan.slots)
@@ -300,14 +318,14 @@ def describe(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     lines.append(f"rendezvous: {where}")
     lines += [f"start: {shlex.join(plan.argv)}" for plan in plans if plan.argv is not None]
     if allocation is not None:
+        from sirtaki.launch.hosts.shared_folder import shared_directory
         from sirtaki.launch.starters import scheduler
-        from sirtaki.launch.starters.shared_folder import shared_directory
 
         folder = shared_directory(environ) / "<job>"
         start = scheduler.plan_start(allocation, settings, environ, folder)
         lines += [f"start: {shlex.join(command)}" for command in start.commands]
     lines += [f"variable {name}={value}" for name, value in sorted(settings.variables.items())]
-    # Their values may be secrets.
+    # Values of -x may be secrets.
     lines += [f"variable {name} (-x)" for name in sorted(settings.forwarded)]
     lines.append(f"folder: {working_folder(environ)}")
     lines.append(f"command: {shlex.join(settings.command)}")

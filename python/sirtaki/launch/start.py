@@ -1,4 +1,4 @@
-"""What `horovodrun` does before it loads what it needs to understand its flags."""
+"""The start of `horovodrun`, before it imports the modules that parse its flags."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sirtaki.launch.processes.guarding.process import guardian_ahead
 def run(arguments: Sequence[str], prog: str) -> int:
     """Run `horovodrun` or `sirtaki run`; see `command.run`."""
     _prepare_streams()
-    # What is loaded stays. Looking for garbage in it takes a tenth of the time.
+    # Imported modules stay; collecting garbage among them would take a tenth of the time.
     gc.disable()
     with guardian_ahead():
         from sirtaki.launch import command
@@ -24,12 +24,12 @@ def run(arguments: Sequence[str], prog: str) -> int:
 
 
 def _prepare_streams() -> None:
-    """Make output possible whatever we were started with."""
+    """Open missing standard streams and make them accept all characters."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)
         except OSError:
-            # It gets the lowest free number, which otherwise another file of ours would have.
+            # /dev/null takes the lowest free number, so that no other file of ours gets it.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:
             mode = "w" if descriptor else "r"

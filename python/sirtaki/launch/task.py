@@ -1,29 +1,30 @@
-"""What a worker of `run` does: fetch the function, call it, hand back what it returns.
+"""The worker of `run`: fetches the function, calls it, and stores the result.
 
-Run as `python -m sirtaki.launch.task` with the variables that every worker has.
+Run as `python -m sirtaki.launch.task` with the variables of a worker.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
 import socket
 import sys
 import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from sirtaki.launch import sources
+from sirtaki import keras_2, shipped
 from sirtaki.rendezvous.stores.store import Store, open_store
 from sirtaki.rendezvous.stores.unix_store import SCHEME
 from sirtaki.rendezvous.trust.secret import read_secret
-from sirtaki.rendezvous.world.started_by import find_start
+from sirtaki.schedulers.table import find_start
 
 if TYPE_CHECKING:
     from sirtaki.launch.plan import JobServer
 
 PREFIX = "run"
-# Within the store's limit for one value.
+# Less than the store's limit for one value.
 _PART_BYTES = 32 << 20
 _STORE_SECONDS = 60.0
 
@@ -33,18 +34,18 @@ def put(store: Store, key: str, data: bytes) -> None:
     starts = range(0, len(data), _PART_BYTES)
     for number, start in enumerate(starts):
         store.set(f"{key}/{number}", data[start : start + _PART_BYTES])
-    # Last, so that whoever finds it finds all.
+    # Last, so that a reader of this key finds all parts.
     store.set(key, str(len(starts)).encode())
 
 
 def fetch(store: Store, key: str, timeout: float) -> bytes:
-    """Return what `put` has stored, waiting up to `timeout` seconds. Raises TimeoutError."""
+    """Return the bytes stored by `put`, waiting up to `timeout` seconds. Raises TimeoutError."""
     count = int(store.get(key, timeout))
     return b"".join(store.get(f"{key}/{number}", _STORE_SECONDS) for number in range(count))
 
 
 def peek(server: JobServer, key: str) -> bytes | None:
-    """Return the bytes that `put` has stored, None when it has not."""
+    """Return the bytes stored by `put`, None if there are none."""
     count = server.peek(key)
     if count is None:
         return None
@@ -52,13 +53,13 @@ def peek(server: JobServer, key: str) -> bytes | None:
 
 
 def main() -> int:
-    """Work as one rank; returns 0, or 1 when the function raised."""
+    """Run as one rank; returns 0, or 1 when the function raised."""
     rank = _own_rank()
     address = os.environ["SIRTAKI_RENDEZVOUS"]
     secret = None if address.startswith(SCHEME) else _secret(rank)
     store = open_store(address, _STORE_SECONDS, secret)
     try:
-        result: dict[str, Any] = {"value": _call(store)}
+        result = _returned(_call(store), rank)
     except BaseException as error:
         if isinstance(error, SystemExit) and isinstance(error.code, int) and _has_left():
             return error.code
@@ -66,7 +67,7 @@ def main() -> int:
         result = _failure(error)
     if (process := os.environ.get("SIRTAKI_PROCESS")) is not None:
         rank, result["rank"] = int(process), _last_rank()
-    put(store, f"{PREFIX}/result/{rank}", _pickled(result, rank))
+    put(store, f"{PREFIX}/result/{rank}", pickle.dumps(result))
     return 1 if "text" in result else 0
 
 
@@ -93,7 +94,7 @@ def _own_rank() -> int:
 
 
 def _last_rank() -> int:
-    """The rank of this process in its last world, -1 where its function came to none."""
+    """Return this process's rank in its last world, -1 if it joined none."""
     elastic = sys.modules.get("sirtaki.core.elastic")
     if elastic is None or not elastic.is_elastic():
         return -1
@@ -101,7 +102,7 @@ def _last_rank() -> int:
 
 
 def _has_left() -> bool:
-    """Whether this process exits because its elastic job wants it to."""
+    """Return whether this process exits because its elastic job asked it to."""
     elastic = sys.modules.get("sirtaki.core.elastic")
     return elastic is not None and bool(elastic.has_left())
 
@@ -115,32 +116,24 @@ def _call(store: Store) -> Any:
             f"{theirs[0]}.{theirs[1]}: functions cannot be sent between them (see executable=)"
         )
     sys.path += [entry for entry in surroundings["path"] if entry not in sys.path]
-    sources.remember(surroundings["sources"])
-    import cloudpickle
-
-    function, args, kwargs = cloudpickle.loads(fetch(store, f"{PREFIX}/call", _STORE_SECONDS))
+    function, args, kwargs = pickle.loads(fetch(store, f"{PREFIX}/call", _STORE_SECONDS))
     return function(*args, **kwargs)
 
 
-def _failure(error: BaseException) -> dict[str, Any]:
-    # The clocks of hosts agree well enough to tell the caller who failed first.
-    return {"error": error, "text": traceback.format_exc(), "time": time.time()}
-
-
-def _pickled(result: dict[str, Any], rank: int) -> bytes:
-    import cloudpickle
-
+def _returned(value: Any, rank: int) -> dict[str, Any]:
+    """Describe a function's result. Each part can be unpickled without the others."""
     try:
-        data: bytes = cloudpickle.dumps(result)
-        if "text" in result:
-            # Some exceptions can be written but not read again.
-            cloudpickle.loads(data)
-        return data
+        return {"value": shipped.dumps(value)}
     except Exception as error:
-        if "text" not in result:
-            why = f"the value that rank {rank} returned cannot be sent back: {error!r}"
-            result.update(text=why, time=time.time())
-        return bytes(cloudpickle.dumps({**result, "value": None, "error": None}))
+        why = f"the value that rank {rank} returned cannot be sent back: {error!r}"
+        return {"error": None, "text": why, "time": time.time()}
+
+
+def _failure(error: BaseException) -> dict[str, Any]:
+    keras_2.add_cure(error)
+    # The hosts' clocks agree well enough to determine which rank failed first.
+    data = shipped.error_bytes(error)
+    return {"error": data, "text": traceback.format_exc(), "time": time.time()}
 
 
 if __name__ == "__main__":

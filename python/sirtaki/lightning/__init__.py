@@ -1,7 +1,7 @@
 """Lightning on Sirtaki: `Trainer(strategy="sirtaki")` and `Fabric(strategy="sirtaki")`.
 
-Importing this module registers the two names `sirtaki` and `horovod` with Lightning. Start the
-script with `horovodrun` or any other starter that `hvd.init()` knows.
+Importing this module registers the names `sirtaki` and `horovod` with Lightning. Start the script
+with `horovodrun` or any other starter supported by `hvd.init()`.
 """
 
 from sirtaki.lightning.environment import SirtakiEnvironment

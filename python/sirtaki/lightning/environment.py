@@ -1,4 +1,4 @@
-"""Tells Lightning the ranks of a world whose processes something else has started."""
+"""Passes the ranks of a world to Lightning, whose processes something else has started."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 from sirtaki.core.world import lifecycle, state
 from sirtaki.lightning.library import fabric_module
-from sirtaki.rendezvous.world.started_by import find_start
+from sirtaki.schedulers.table import find_start
 
 _environments: Any = fabric_module("plugins.environments")
 _Base: Any = _environments.ClusterEnvironment
 
 
 class SirtakiEnvironment(_Base):  # type: ignore[misc]
-    """A `ClusterEnvironment` of the ranks of `hvd.init()`, which it calls.
+    """A `ClusterEnvironment` for the ranks of `hvd.init()`, which it calls.
 
     Raises:
-        ValueError: As `hvd.init()` does.
+        ValueError: As for `hvd.init()`.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class SirtakiEnvironment(_Base):  # type: ignore[misc]
 
     @property
     def main_address(self) -> str:
-        """Where rank 0 is; nobody connects there, as our groups meet by themselves."""
+        """The address of rank 0; nothing connects there, since our groups meet by themselves."""
         return "localhost"
 
     @property
@@ -42,7 +42,7 @@ class SirtakiEnvironment(_Base):  # type: ignore[misc]
 
     @staticmethod
     def detect() -> bool:
-        """Whether Lightning is to choose it by itself: never, a strategy has it."""
+        """Return whether Lightning selects it by itself: never, since a strategy provides it."""
         return False
 
     def world_size(self) -> int:
@@ -50,7 +50,7 @@ class SirtakiEnvironment(_Base):  # type: ignore[misc]
         return int(self._topology.size)
 
     def set_world_size(self, size: int) -> None:
-        """Change nothing: `devices` and `num_nodes` of a Trainer start no processes."""
+        """Do nothing: `devices` and `num_nodes` of a Trainer start no processes."""
 
     def global_rank(self) -> int:
         """Return this process's rank."""
@@ -69,17 +69,17 @@ class SirtakiEnvironment(_Base):  # type: ignore[misc]
 
 
 def spare_mpi() -> None:
-    """Let Lightning start MPI only in processes that an mpirun may have started.
+    """Let Lightning start MPI only in processes that mpirun may have started.
 
-    It asks MPI for its world before it knows a strategy's environment. In a rank that something
-    else has started that takes time, and fails where mpi4py finds no MPI.
+    Lightning queries MPI's world before it knows a strategy's environment. In a rank with another
+    starter this takes time, and fails if mpi4py finds no MPI.
     """
     theirs = _environments.MPIEnvironment.detect
 
     def detect() -> bool:
         try:
             return _has_starter() and bool(theirs())
-        except RuntimeError:  # of mpi4py without an MPI; Lightning expects ImportError
+        except RuntimeError:  # mpi4py without an MPI; Lightning expects ImportError
             return False
 
     _environments.MPIEnvironment.detect = staticmethod(detect)

@@ -1,4 +1,4 @@
-"""Lightning under either of its names, of which a program uses one."""
+"""Lightning under either of its names; a program uses one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import sys
 from types import ModuleType
 
-# Those who import pytorch_lightning have trainers that take strategies of that package only.
+# Trainers of pytorch_lightning accept strategies from that package only.
 _SEPARATE = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
 
 

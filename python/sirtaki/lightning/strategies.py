@@ -1,7 +1,7 @@
 """Strategies for Lightning's Trainer and Fabric.
 
-Lightning's own strategy for DistributedDataParallel does the training; what moves the data is a
-group of ours, and what has started the processes is not Lightning.
+Lightning's own strategy for DistributedDataParallel runs the training; one of our groups moves the
+data, and a starter other than Lightning has started the processes.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _FabricBase: Any = fabric_module("strategies").DDPStrategy
 
 
 class _OnSirtaki:
-    """Mixed into a DDP strategy: the ranks are those of `hvd.init()`."""
+    """Mixed into a DDP strategy: uses the ranks of `hvd.init()`."""
 
     def __init__(self, *arguments: Any, scale_lr: bool = False, **options: Any) -> None:
         options.setdefault("process_group_backend", NAME)
         options.setdefault("cluster_environment", SirtakiEnvironment())
-        # Spares copies of all gradients into DDP's buckets and back.
+        # Avoids copies of all gradients into DDP's buckets and back.
         options.setdefault("gradient_as_bucket_view", True)
         super().__init__(*arguments, **options)
         self._scale_lr = scale_lr
 
     @property
     def root_device(self) -> torch.device:
-        """The device of this rank, whatever the number of `devices`."""
+        """Return the device of this rank, for any number of `devices`."""
         devices: list[torch.device] = self.parallel_devices  # type: ignore[attr-defined]
         number: int = self.local_rank  # type: ignore[attr-defined]
         if number < len(devices):
@@ -44,19 +44,19 @@ class _OnSirtaki:
 
     @property
     def distributed_sampler_kwargs(self) -> dict[str, Any]:
-        """What a `DistributedSampler` is made with."""
+        """Return the arguments of a `DistributedSampler`."""
         return {"num_replicas": self.world_size, "rank": self.global_rank}  # type: ignore[attr-defined]
 
     def _configure_launcher(self) -> None:
         self._launcher = None
 
     def setup_environment(self) -> None:
-        """Make the default group, in which DDP, metrics and batch normalisation then meet."""
+        """Create the default group, in which DDP, metrics and batch normalisation then run."""
         init(self._timeout)  # type: ignore[attr-defined]
         super().setup_environment()  # type: ignore[misc]
 
     def _scaled(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        """Multiply learning rates by the number of ranks, if that was asked for."""
+        """Multiply learning rates by the number of ranks, if requested."""
         for group in (group for optimizer in optimizers for group in optimizer.param_groups):
             for name in ("lr", "initial_lr"):
                 if self._scale_lr and name in group:
@@ -68,14 +68,14 @@ class SirtakiStrategy(_OnSirtaki, _TrainerBase):  # type: ignore[misc]
 
     Args:
         scale_lr: Whether learning rates, also of schedulers, are multiplied by the number of ranks.
-        *arguments: As of Lightning's `DDPStrategy`, such as `find_unused_parameters`.
+        *arguments: As for Lightning's `DDPStrategy`, such as `find_unused_parameters`.
         **options: The same.
     """
 
     strategy_name = NAME
 
     def setup_optimizers(self, trainer: Any) -> None:
-        """Make the optimizers and schedulers; see `scale_lr`."""
+        """Create the optimizers and schedulers; see `scale_lr`."""
         super().setup_optimizers(trainer)
         self._scaled(self.optimizers)
         for config in self.lr_scheduler_configs if self._scale_lr else ():
@@ -85,11 +85,11 @@ class SirtakiStrategy(_OnSirtaki, _TrainerBase):  # type: ignore[misc]
 
 
 class HorovodStrategy(SirtakiStrategy):
-    """Trains with `Trainer(strategy="horovod")`: as Lightning 1.x, it scales learning rates.
+    """Trains with `Trainer(strategy="horovod")`: like Lightning 1.x, it scales learning rates.
 
     Args:
         scale_lr: See `SirtakiStrategy`.
-        *arguments: As of Lightning's `DDPStrategy`.
+        *arguments: As for Lightning's `DDPStrategy`.
         **options: The same.
     """
 
@@ -104,7 +104,7 @@ class SirtakiFabricStrategy(_OnSirtaki, _FabricBase):  # type: ignore[misc]
 
     Args:
         scale_lr: Whether learning rates are multiplied by the number of ranks.
-        *arguments: As of Fabric's `DDPStrategy`.
+        *arguments: As for Fabric's `DDPStrategy`.
         **options: The same.
     """
 
@@ -115,7 +115,7 @@ class SirtakiFabricStrategy(_OnSirtaki, _FabricBase):  # type: ignore[misc]
 
 
 def register() -> None:
-    """Let `Trainer` and `Fabric` know the strategies by the names `sirtaki` and `horovod`."""
+    """Register the strategies `sirtaki` and `horovod` with `Trainer` and `Fabric`."""
     spare_mpi()
     trainers = trainer_module("strategies").StrategyRegistry
     fabrics = fabric_module("strategies").STRATEGY_REGISTRY

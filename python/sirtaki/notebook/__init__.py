@@ -7,9 +7,9 @@ hvd.init()
 hvd.allreduce(torch.ones(1) * hvd.rank())
 ```
 
-The cell runs on each rank, with the functions, modules and values of the notebook that it names.
-What ranks print comes as they print it. The value of the cell is a list: that of its last
-expression on each rank, in rank order.
+The cell runs on each rank, with the notebook's functions, modules and values that it names. Output
+appears as ranks print it. The value of the cell is a list of the values of its last expression, in
+rank order.
 """
 
 from sirtaki.notebook.magic import load_ipython_extension

@@ -1,4 +1,4 @@
-"""What a rank does with a cell's code."""
+"""Execution of a cell's code on a rank."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import symtable
 from collections.abc import Mapping
 from typing import Any
 
-from sirtaki.launch import sources
+from sirtaki import shipped
 
 FILE = "<%%sirtaki cell>"
 
 
 def named(code: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of the values that the code names and that it can be sent.
+    """Return the values that the code names and that can be sent to it.
 
     Args:
         code: Python source.
@@ -32,23 +32,21 @@ def named(code: str, values: Mapping[str, Any]) -> dict[str, Any]:
         inner += table.get_children()
     bound = {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported()}
     found = {n: values[n] for n in names & values.keys() if not hasattr(builtins, n)}
-    # What the cell makes itself may be new there, so an old value need not come along.
+    # Names that the cell assigns may be new there, so old values that cannot be sent are omitted.
     return {n: value for n, value in found.items() if _travels(value) or n not in bound}
 
 
 def _travels(value: Any) -> bool:
-    import cloudpickle
-
     try:
-        cloudpickle.dumps(value)
+        shipped.dumps(value)
     except Exception:
         return False
     return True
 
 
 def run_cell(code: str, values: dict[str, Any]) -> Any:
-    """Run a cell's code; return the value of its last line, None if that is no expression."""
-    sources.remember({FILE: code})
+    """Run a cell's code; return the value of its last line, None unless it is an expression."""
+    shipped.remember({FILE: code})
     tree = ast.parse(code, FILE)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     space = {"__name__": "__main__", "__builtins__": builtins, **values}

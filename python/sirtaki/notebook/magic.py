@@ -1,4 +1,4 @@
-"""The magic of IPython."""
+"""The IPython magic."""
 
 from __future__ import annotations
 

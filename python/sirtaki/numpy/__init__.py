@@ -1,1 +1,1 @@
-"""The adapter for NumPy arrays, the smallest one."""
+"""The adapter for NumPy arrays, the smallest of all."""

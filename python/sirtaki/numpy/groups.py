@@ -1,8 +1,8 @@
-"""Several numpy arrays as one operation.
+"""Operations on several NumPy arrays at once.
 
-A group is reduced or moved only after all ranks have passed all of it. The arrays may differ in
-shape and dtype. The asynchronous forms return one handle, whose result is a list; arguments and
-errors are those of the forms for one array.
+A group is reduced or moved only after all ranks have passed all of its arrays. The arrays may
+differ in shape and dtype. The asynchronous forms return one handle, whose result is a list;
+arguments and errors are those of the forms for one array.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from sirtaki.core.operations.collectives import Collectives
 from sirtaki.core.operations.reduce_ops import Average
 from sirtaki.core.operations.reduction import Combination, check_reduction
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
-from sirtaki.numpy.ops import GROUPS, TENSORS, Array, check_array, check_in_place, dtype_of
+from sirtaki.numpy.arrays import TENSORS, Array, check_array, dtype_of
+from sirtaki.numpy.ops import GROUPS, check_in_place
 
 _ops: Collectives[Array] = Collectives(TENSORS)
 
@@ -39,7 +40,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[Array]:
-    """Return the reductions of several arrays; as `allreduce` otherwise."""
+    """Return the reductions of several arrays; otherwise like `allreduce`."""
     reduction = (op, prescale_factor, postscale_factor, process_set)
     return GROUPS.wait(_start_reducing(arrays, name, reduction, in_place=False, waits=True))
 
@@ -65,7 +66,7 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[Array]:
-    """Reduce several arrays in place and return them; as `allreduce_` otherwise."""
+    """Reduce several arrays in place and return them; otherwise like `allreduce_`."""
     reduction = (op, prescale_factor, postscale_factor, process_set)
     return GROUPS.wait(_start_reducing(arrays, name, reduction, in_place=True, waits=True))
 
@@ -104,7 +105,7 @@ def grouped_allgather(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[Array]:
-    """Return what `allgather` gives for each of several arrays."""
+    """Return the result of `allgather` for each of several arrays."""
     return GROUPS.wait(_start_gathering(arrays, name, process_set, waits=True))
 
 
@@ -138,7 +139,7 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[Array]:
-    """Return what `reducescatter` gives for each of several arrays."""
+    """Return the result of `reducescatter` for each of several arrays."""
     reduction = (op, prescale_factor, postscale_factor, process_set)
     return GROUPS.wait(_start_scattering(arrays, name, reduction, waits=True))
 

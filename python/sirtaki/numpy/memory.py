@@ -1,4 +1,4 @@
-"""NumPy arrays in memory that the other ranks of the host can map."""
+"""NumPy arrays in memory that other ranks on the host can map."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from sirtaki.core.world import shared_heap
+from sirtaki.core.world import shared_arrays
 
 
 def empty(shape: int | Sequence[int], dtype: DTypeLike = np.float64) -> NDArray[Any]:
-    """Return an array in the shared heap, where collectives on the host do not copy it.
+    """Return an array in memory shared by all ranks of the host, which they need not copy.
 
-    If there is no shared heap, or it is full, the memory is ordinary memory.
+    If the system has no shared memory, or none is left, it uses ordinary memory.
 
     Args:
         shape: A size, or one for each dimension.
-        dtype: Of the elements; any but those that hold Python objects.
+        dtype: The type of the elements; any type without Python objects.
 
     Raises:
-        TypeError: The shape or the dtype is none, or the dtype holds Python objects.
+        TypeError: The shape or the dtype is invalid, or the dtype holds Python objects.
         ValueError: A size is negative.
     """
-    sizes = shared_heap.checked_shape(shape)
+    sizes = shared_arrays.checked_shape(shape)
     kind = np.dtype(dtype)
     if kind.hasobject:
         raise TypeError(f"empty() has no memory for Python objects, which {kind} holds")
-    block = shared_heap.block(shared_heap.bytes_of(sizes, kind.itemsize))
+    block = shared_arrays.block(shared_arrays.bytes_of(sizes, kind.itemsize))
     if block is None:
         return np.empty(sizes, kind)
     array: NDArray[Any] = np.ndarray(sizes, kind, block)

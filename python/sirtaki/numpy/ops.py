@@ -1,76 +1,16 @@
-"""Collectives on numpy arrays."""
+"""Collectives on NumPy arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
-
-from sirtaki import _core
-from sirtaki.core.operations import dtypes
-from sirtaki.core.operations.collectives import Collectives, Tensors
+from sirtaki.core.operations.collectives import Collectives
 from sirtaki.core.operations.groups import Groups
 from sirtaki.core.operations.reduce_ops import Average
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
+from sirtaki.numpy.arrays import TENSORS, Array, check_array
 
-# That is NDArray[Any], whose module takes long to import.
-Array = np.ndarray[Any, np.dtype[Any]]
-
-_FOREIGN = ("bfloat16", "complex32")  # NumPy has no such types
-_CODES = {np.dtype(name): code for name, code in dtypes.REDUCED.items() if name not in _FOREIGN}
-
-
-def dtype_of(array: Array) -> int:
-    """Return the core's number of an array's type; ValueError if it is not supported."""
-    code = _CODES.get(array.dtype)
-    if code is not None:
-        return code
-    if array.dtype.name != "bfloat16":
-        raise ValueError(f"Tensor type {array.dtype} is not supported.")
-    return dtypes.BF16
-
-
-def check_array(array: object) -> Array:
-    """Return the array; TypeError if it is none."""
-    if not isinstance(array, np.ndarray):
-        raise TypeError(f"expected a numpy array, not {type(array).__name__}")
-    return array
-
-
-class _NumpyTensors:
-    """The adapter for numpy; bfloat16 arrays are those of the ml_dtypes package."""
-
-    def view(self, tensor: Array) -> tuple[int, tuple[int, ...], int]:
-        check_array(tensor)
-        code = _CODES.get(tensor.dtype)
-        if code is None:
-            # The buffer protocol does not know the type.
-            return _core.address(tensor.view(np.uint16)), tensor.shape, dtype_of(tensor)
-        return _core.address(tensor), tensor.shape, code
-
-    def contiguous(self, tensor: Array) -> Array:
-        check_array(tensor)
-        return tensor if tensor.flags.c_contiguous else tensor.copy(order="C")
-
-    def empty_like(self, tensor: Array) -> Array:
-        return np.empty(tensor.shape, tensor.dtype)
-
-    def from_buffer(self, buffer: object, like: Array, shape: tuple[int, ...]) -> Array:
-        assert isinstance(buffer, np.ndarray)
-        return buffer.view(like.dtype).reshape(shape)
-
-    def splits(self, splits: object) -> list[int]:
-        array = np.asarray(splits)
-        if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
-            raise ValueError("splits must be a 1-D list or array of integers")
-        return [int(rows) for rows in array]
-
-    def wrap_splits(self, received: list[int], like: object) -> Array:
-        return np.asarray(received, like.dtype if isinstance(like, np.ndarray) else np.int32)
-
-
-TENSORS: Final[Tensors[Array]] = _NumpyTensors()
 _ops: Collectives[Array] = Collectives(TENSORS)
 GROUPS: Final[Groups[Array]] = Groups(_ops, lambda array: check_array(array).dtype)
 poll = GROUPS.poll
@@ -85,12 +25,8 @@ def allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start `allreduce`; return its handle."""
-    return _ops.allreduce_async(
-        [array],
-        None,
-        name,
-        (op, prescale_factor, postscale_factor, process_set),
-    )
+    reduction = (op, prescale_factor, postscale_factor, process_set)
+    return _ops.allreduce_async([array], None, name, reduction)
 
 
 def allreduce(
@@ -108,27 +44,20 @@ def allreduce(
         name: Matches the call with the other ranks' calls; default the order of calls.
         op: Average, Sum, Adasum, Min, Max or Product; Adasum of floats, Min and Max not of
             complex numbers.
-        prescale_factor: Multiplies every rank's array before.
+        prescale_factor: Multiplies every rank's array before the reduction.
         postscale_factor: Multiplies the result.
         process_set: The ranks that take part; default all.
 
     Returns:
-        A new array, the same bits on all ranks.
+        A new array, bitwise equal on all ranks.
 
     Raises:
         TypeError, ValueError: An argument is wrong; nothing was sent.
-        MismatchError: The ranks' calls do not agree.
+        MismatchError: The ranks' calls disagree.
         HorovodInternalError: No world, or the operation failed.
     """
-    return _wait(
-        _ops.allreduce_async(
-            [array],
-            None,
-            name,
-            (op, prescale_factor, postscale_factor, process_set),
-            waits=True,
-        )
-    )
+    reduction = (op, prescale_factor, postscale_factor, process_set)
+    return _wait(_ops.allreduce_async([array], None, name, reduction, waits=True))
 
 
 def allreduce_(
@@ -139,17 +68,10 @@ def allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Array:
-    """Reduce a contiguous, writable array in place; as `allreduce` otherwise."""
+    """Reduce a contiguous, writable array in place; otherwise like `allreduce`."""
     check_in_place(array)
-    return _wait(
-        _ops.allreduce_async(
-            [array],
-            [array],
-            name,
-            (op, prescale_factor, postscale_factor, process_set),
-            waits=True,
-        )
-    )
+    reduction = (op, prescale_factor, postscale_factor, process_set)
+    return _wait(_ops.allreduce_async([array], [array], name, reduction, waits=True))
 
 
 def allreduce_async_(
@@ -200,7 +122,7 @@ def broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Array:
-    """Return the root's array on every rank; `root_rank` is a rank of the world, also within a set.
+    """Return the root's array; `root_rank` is a rank of the world, also within a set.
 
     Shapes and dtypes must agree. Arguments and errors as `allreduce`.
     """
@@ -224,7 +146,7 @@ def broadcast_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Array:
-    """Overwrite a contiguous, writable array with the root's; as `broadcast` otherwise."""
+    """Overwrite a contiguous, writable array with the root's; otherwise like `broadcast`."""
     check_in_place(array)
     return _wait(_ops.broadcast_async(array, array, root_rank, name, process_set, waits=True))
 
@@ -235,7 +157,7 @@ def alltoall_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `alltoall`; its handle always gives (received rows, received splits)."""
+    """Start `alltoall`; its handle always returns (received rows, received splits)."""
     return GROUPS.finish_with(_ops.alltoall_async(array, splits, name, process_set), tuple)
 
 
@@ -250,11 +172,11 @@ def alltoall(
     Args:
         array: Rows; other dimensions must agree.
         splits: Rows for each rank; default equal parts. Rows beyond their sum are not sent.
-        name: As `allreduce`.
-        process_set: As `allreduce`.
+        name: As for `allreduce`.
+        process_set: As for `allreduce`.
 
     Returns:
-        The received rows; with `splits` also how many came from each rank.
+        The received rows; with `splits`, also the number from each rank.
     """
     handle = _ops.alltoall_async(array, splits, name, process_set, waits=True)
     rows, received = _ops.synchronize(handle)
@@ -270,11 +192,8 @@ def reducescatter_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start `reducescatter`; return its handle."""
-    return _ops.reducescatter_async(
-        [array],
-        name,
-        (op, prescale_factor, postscale_factor, process_set),
-    )
+    reduction = (op, prescale_factor, postscale_factor, process_set)
+    return _ops.reducescatter_async([array], name, reduction)
 
 
 def reducescatter(
@@ -287,17 +206,11 @@ def reducescatter(
 ) -> Array:
     """Reduce over all ranks and return this rank's block of rows.
 
-    If the rows do not divide evenly, the first ranks get one more. `op` is any except Adasum.
+    If the rows do not divide evenly, the first ranks get one extra row. `op` is any except Adasum.
     Arguments and errors as `allreduce`.
     """
-    return _wait(
-        _ops.reducescatter_async(
-            [array],
-            name,
-            (op, prescale_factor, postscale_factor, process_set),
-            waits=True,
-        )
-    )
+    reduction = (op, prescale_factor, postscale_factor, process_set)
+    return _wait(_ops.reducescatter_async([array], name, reduction, waits=True))
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
@@ -311,13 +224,13 @@ def join() -> int:
 
 
 def synchronize(handle: int) -> Any:
-    """Wait for a handle and return what its blocking form returns (alltoall: always a tuple).
+    """Wait for a handle and return the result of the blocking form (alltoall: always a tuple).
 
-    In-place forms return the arrays that they were given.
+    In-place forms return the arrays passed to them.
 
     Raises:
         ValueError: No operation in flight has this handle.
-        HorovodInternalError: The operation failed; the subclass and message say how.
+        HorovodInternalError: The operation failed; see its subclass and message.
     """
     return GROUPS.synchronize(handle)
 

@@ -1,12 +1,12 @@
-"""Messages of numpy arrays from one rank to another.
+"""Messages of NumPy arrays from one rank to another.
 
-Messages match by sender, tag and process set. Those of one pair of ranks with one tag arrive in
-order. Small messages are sent at once; large ones wait for their receiver.
+Messages match by sender, tag and process set. Those between two ranks with one tag arrive in order.
+Small messages are sent at once; large ones wait for their receiver.
 
 A rank that calls `shutdown` ends the world of all ranks, unlike `MPI_Finalize`, which lets the
-others go on. Unfinished sends and receives fail on every rank, also those between other ranks.
-Small messages that have arrived can still be received. So let all ranks meet before they leave:
-synchronize every handle, and then call `barrier`.
+others continue. Unfinished sends and receives fail on every rank, including those between other
+ranks. Small messages that have arrived can still be received. So let all ranks meet before they
+leave: synchronize every handle, and then call `barrier`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from sirtaki.core.operations.pairs import ANY_SOURCE as ANY_SOURCE
 from sirtaki.core.operations.pairs import Pairs
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
-from sirtaki.numpy.ops import TENSORS, Array
+from sirtaki.numpy.arrays import TENSORS, Array
 
 _pairs: Pairs[Array] = Pairs(TENSORS)
 
@@ -28,9 +28,9 @@ def send(
 
     Args:
         array: Any shape; its bytes are sent.
-        dest: A rank of the world, this one too.
+        dest: A rank of the world, possibly this one.
         tag: Not negative, at most 64 bits.
-        process_set: Whose message it is; both ranks are members.
+        process_set: The process set of the message; both ranks are members.
 
     Raises:
         TypeError, ValueError: An argument is wrong; nothing was sent.
@@ -52,21 +52,21 @@ def recv(
     tag: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Fill an array with the next message that fits.
+    """Fill an array with the next matching message.
 
     Args:
         array: Contiguous and writable, with as many bytes as the message.
-        source: The rank of the world whose message it is; default any.
-        tag: The sender's.
-        process_set: The sender's.
+        source: The sender's rank in the world; default: any.
+        tag: The sender's tag.
+        process_set: The sender's process set.
 
     Returns:
-        The rank whose message it is.
+        The sender's rank.
 
     Raises:
         TypeError, ValueError: An argument is wrong.
-        MismatchError: The message has another size; the sender is not told.
-        HorovodInternalError: No world, or it ended before a message came.
+        MismatchError: The message has another size; the sender does not learn of it.
+        HorovodInternalError: No world, or it ended before a message arrived.
     """
     return _pairs.receive(_writable(array), source, tag, process_set)
 
@@ -77,7 +77,7 @@ def irecv(
     tag: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `recv`; return its handle, whose result is the rank whose message it is."""
+    """Start `recv`; return its handle, whose result is the sender's rank."""
     return _pairs.receive_async(_writable(array), source, tag, process_set)
 
 

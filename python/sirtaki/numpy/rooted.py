@@ -1,4 +1,4 @@
-"""Collectives on numpy arrays with one rank, the root, that has the result or the input."""
+"""Collectives on NumPy arrays whose result or input is on one rank, the root."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from sirtaki.core.operations.reduce_ops import Average
 from sirtaki.core.operations.rooted import RootedCollectives
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
-from sirtaki.numpy.ops import TENSORS, Array
+from sirtaki.numpy.arrays import TENSORS, Array
 
 _ops: RootedCollectives[Array] = RootedCollectives(TENSORS)
 
@@ -24,12 +24,8 @@ def reduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Start `reduce`; return its handle."""
-    return _ops.reduce_async(
-        array,
-        root_rank,
-        name,
-        (op, prescale_factor, postscale_factor, process_set),
-    )
+    reduction = (op, prescale_factor, postscale_factor, process_set)
+    return _ops.reduce_async(array, root_rank, name, reduction)
 
 
 def reduce(
@@ -46,28 +42,22 @@ def reduce(
     Args:
         array: Any shape, equal on all ranks; the types of `allreduce`.
         root_rank: A rank of the world, also within a set.
-        name: As `allreduce`.
+        name: As for `allreduce`.
         op: Average, Sum, Min, Max or Product.
-        prescale_factor: As `allreduce`.
-        postscale_factor: As `allreduce`.
-        process_set: As `allreduce`.
+        prescale_factor: As for `allreduce`.
+        postscale_factor: As for `allreduce`.
+        process_set: As for `allreduce`.
 
     Returns:
         A new array at the root, None elsewhere.
 
     Raises:
         TypeError, ValueError: An argument is wrong; nothing was sent.
-        MismatchError: The ranks' calls do not agree.
+        MismatchError: The ranks' calls disagree.
         HorovodInternalError: No world, or the operation failed.
     """
-    handle = _ops.reduce_async(
-        array,
-        root_rank,
-        name,
-        (op, prescale_factor, postscale_factor, process_set),
-        waits=True,
-    )
-    return _result(handle)
+    reduction = (op, prescale_factor, postscale_factor, process_set)
+    return _result(_ops.reduce_async(array, root_rank, name, reduction, waits=True))
 
 
 def gather_async(
@@ -120,16 +110,16 @@ def scatter(
             ranks.
         arrays: At the root, one array for each member of the set, like `array`; ignored on other
             ranks.
-        root_rank: As `reduce`.
-        name: As `reduce`.
-        process_set: As `reduce`.
+        root_rank: As for `reduce`.
+        name: As for `reduce`.
+        process_set: As for `reduce`.
 
     Returns:
         `array`.
 
     Raises:
         TypeError, ValueError: An argument is wrong; nothing was sent.
-        MismatchError: The ranks' calls do not agree.
+        MismatchError: The ranks' calls disagree.
         HorovodInternalError: No world, or the operation failed.
     """
     handle = _ops.scatter_async(_writable(array), arrays, root_rank, name, process_set, waits=True)

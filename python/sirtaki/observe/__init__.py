@@ -1,1 +1,1 @@
-"""Seeing what happens: measuring collectives."""
+"""Measurements of collectives and of jobs."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sirtaki.launch.api import run
 from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.flags.guesses import CommandParser
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.measure import Plan, measure_own, sizes_between
 from sirtaki.observe.report import table
@@ -19,6 +20,7 @@ from sirtaki.observe.report import table
 _SMALLEST = 4
 _LARGEST = 256 << 20
 _WRONG_ARGUMENTS = 2
+_OF_SCRIPTS = ("scaling", "compare")
 _NOTE = """\
 A float32 sum over {ranks} ranks in place; medians; GB/s of one rank's payload.
 core: the compiled core alone. numpy: sirtaki.allreduce_. torch: hvd.allreduce_.
@@ -27,14 +29,18 @@ memcpy: every rank copies as many bytes at the same time, none of them in a cach
 
 def main(arguments: Sequence[str]) -> int:
     """Run `sirtaki bench …`; returns the exit code."""
+    # Imported here, because measurements of collectives do not need these.
     if arguments[:1] == ["scaling"]:
-        # Here, because measuring collectives needs nothing of it.
         from sirtaki.observe.scaling import command
 
         return command.main(arguments[1:])
+    if arguments[:1] == ["compare"]:
+        from sirtaki.observe.compare import command as compare
+
+        return compare.main(arguments[1:])
     args = make_parser().parse_args(arguments)
-    if args.operation == "scaling":
-        print("sirtaki bench: error: scaling comes before its flags", file=sys.stderr)
+    if args.operation in _OF_SCRIPTS:
+        print(f"sirtaki bench: error: {args.operation} comes before its flags", file=sys.stderr)
         return _WRONG_ARGUMENTS
     for name in filter(None, (args.json, args.plot)):
         if not Path(name).resolve().parent.is_dir():
@@ -77,14 +83,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Make the parser of `sirtaki bench`."""
-    parser = argparse.ArgumentParser("sirtaki bench", description=__doc__)
+    parser = CommandParser("sirtaki bench", description=__doc__)
     parser.add_argument(
         "operation",
         nargs="?",
-        choices=["allreduce", "scaling"],
+        choices=["allreduce", *_OF_SCRIPTS],
         default="allreduce",
-        help="what to measure: allreduce, the default; or scaling, of your own script, which has "
-        "flags of its own (sirtaki bench scaling --help)",
+        help="what to measure: allreduce, the default; or with your own script scaling, or compare "
+        "with Gloo, which have flags of their own (sirtaki bench scaling --help)",
     )
     parser.add_argument("-np", "--num-proc", type=int, default=2, help="ranks (2)")
     parser.add_argument(

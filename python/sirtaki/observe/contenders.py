@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from sirtaki.observe.machine import last_level_cache_bytes
 
 Array = NDArray[np.float32]
-# Called with a number of repeats; returns the seconds of each.
+# Takes the number of repeats; returns the seconds of each.
 Run = Callable[[int], list[float]]
-# Called with the array, once a size.
+# Called with the array, once per size.
 Contender = Callable[[Array], Run]
 
 COPY = "memcpy"
@@ -69,9 +69,9 @@ def _torch(data: Array) -> Run:
 
 
 class Copy:
-    """Copies as many bytes between buffers that no cache holds: the limit of streaming.
+    """Copies the same number of bytes between buffers that no cache holds: the limit of streaming.
 
-    largest: bytes of the largest array to be copied.
+    largest: bytes of the largest array to copy.
     """
 
     def __init__(self, largest: int) -> None:
@@ -80,7 +80,7 @@ class Copy:
         self._target = np.ones(self._bytes, np.uint8)
 
     def __call__(self, data: Array) -> Run:
-        """Time copies of as many bytes as `data` has, each between other places."""
+        """Time copies of the size of `data`, each between different places."""
         size = data.nbytes
         stride = -(-size // _SLOT_BYTES) * _SLOT_BYTES
         end = self._bytes - size

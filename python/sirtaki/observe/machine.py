@@ -1,4 +1,4 @@
-"""What a measurement depends on besides the program."""
+"""The facts about a machine on which a measurement depends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PACKAGES = ("sirtaki", "numpy", "torch", "tensorflow-cpu", "jax", "mpi4py", "op
 def machine_facts() -> dict[str, object]:
     """Return this machine's CPU, memory, system and versions, ready for JSON.
 
-    load: processes that ran or wanted to in the last minute, so call this before measuring.
+    load: runnable processes in the last minute, so call this before a measurement.
     """
     pages, page_bytes = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return {
@@ -29,7 +29,7 @@ def machine_facts() -> dict[str, object]:
 
 
 def last_level_cache_bytes() -> int:
-    """Return the size of the largest cache of the first core; 0 where the system does not say."""
+    """Return the size of the first core's largest cache; 0 if the system does not report it."""
     sizes = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     return max((_with_suffix(path.read_text().strip()) for path in sizes), default=0)
 

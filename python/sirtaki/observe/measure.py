@@ -1,4 +1,4 @@
-"""Measuring contenders side by side, so that what disturbs one disturbs all."""
+"""Measures contenders in turns, so that a disturbance affects all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sirtaki.observe.contenders import COPY, Array, Contender, Copy, Run, own_co
 
 # Seconds by "median", "p10" and "p90".
 Quantiles = dict[str, float]
-# By the bytes of the array, and by contender.
+# By the bytes of the array and by contender.
 Timings = dict[int, dict[str, Quantiles]]
 
 
@@ -23,8 +23,8 @@ class Plan:
     """How long to measure.
 
     sizes: bytes, multiples of 4, ascending. rounds: turns of every contender at a size. seconds:
-    that a contender's turn should take; at least `fewest` repeats of it are made. patience: who has
-    taken more seconds for a size is not asked for the larger ones.
+    duration of a contender's turn, which has at least `fewest` repeats. patience: a contender that
+    took more seconds for a size skips the larger ones.
     """
 
     sizes: Sequence[int]
@@ -56,7 +56,7 @@ def measure_own(plan: Plan) -> Timings:
 
 
 def measure(plan: Plan, contenders: Mapping[str, Contender]) -> Timings:
-    """As `measure_own` for these contenders and the copy, in the world as it is."""
+    """Measure these contenders and the copy in the current world; see `measure_own`."""
     copy = Copy(max(plan.sizes))
     timings: Timings = {}
     for size in plan.sizes:
@@ -84,8 +84,8 @@ def interleave(
 ) -> dict[str, Quantiles]:
     """Let the contenders take turns on all ranks; return the quantiles of each one's repeats.
 
-    The first repeat of a turn is not counted: it finds the caches as another left them. A rank
-    that has no part in a contender's turn returns no times there, and sleeps.
+    The first repeat of a turn does not count: it starts with another contender's caches. A rank
+    without a part in a contender's turn returns no times there, and sleeps.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     order = list(runs)

@@ -1,4 +1,4 @@
-"""Pictures of measurements."""
+"""Plots of measurements."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def draw(timings: Timings, ranks: int, path: str) -> None:
     Args:
         timings: Quantiles of seconds by size in bytes and contender.
         ranks: How many took part.
-        path: The file; its ending says of which kind.
+        path: The file; its extension selects the format.
 
     Raises:
-        ValueError: The ending is not of a kind that matplotlib draws.
+        ValueError: matplotlib does not support the extension.
     """
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from sirtaki.observe.measure import Quantiles, Timings
+from sirtaki.rendezvous.words import aligned
 
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
@@ -30,7 +29,7 @@ def show_rate(count: int, seconds: float) -> str:
 
 
 def show_cells(count: int, seconds: Quantiles | None) -> tuple[str, str]:
-    """Return the median and its GB/s, or dashes for who was not measured."""
+    """Return the median and its GB/s, or dashes without a measurement."""
     if seconds is None:
         return "-", "-"
     return show_seconds(seconds["median"]), show_rate(count, seconds["median"])
@@ -43,7 +42,7 @@ def _three_digits(value: float) -> str:
 def table(timings: Timings) -> list[str]:
     """Return lines: for every size each contender's median time and its GB/s of payload.
 
-    Who was not measured at a size has a dash there.
+    A contender that was not measured at a size has a dash there.
     """
     names = list(next(iter(timings.values())))
     rows = [["", *(cell for name in names for cell in (name, "GB/s"))]]
@@ -51,12 +50,3 @@ def table(timings: Timings) -> list[str]:
         cells = [show_cells(size, by_name.get(name)) for name in names]
         rows.append([show_bytes(size), *(text for cell in cells for text in cell)])
     return aligned(rows)
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows as lines, every column flush right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        for row in rows
-    ]

@@ -1,4 +1,4 @@
-"""Sirtaki on Ray: functions of a program on actors that train together.
+"""Sirtaki on Ray: training functions of a program on a group of actors.
 
 ```python
 from horovod.ray import RayExecutor

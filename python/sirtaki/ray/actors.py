@@ -1,4 +1,4 @@
-"""The processes of an elastic job on one node: each is an actor."""
+"""The processes of an elastic job on one node, each in an actor."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.launch.errors import FAILED
 from sirtaki.launch.processes.events import Event, Process
+from sirtaki.questions.messages import Question
 from sirtaki.ray.elastic_worker import ElasticWorker, Ended
 from sirtaki.ray.nodes import Node, Share
 from sirtaki.rendezvous.network.inbox import Inbox
@@ -24,11 +25,11 @@ from sirtaki.rendezvous.network.inbox import Inbox
 
 @dataclass(frozen=True)
 class Failed:
-    """A process that ended badly.
+    """A process that failed.
 
     Attributes:
-        id: The driver's number of it.
-        host: Its node.
+        id: The driver's number of the process.
+        host: The node of the process.
         error: Ray's exception.
     """
 
@@ -38,27 +39,27 @@ class Failed:
 
     @property
     def is_consequence(self) -> bool:
-        """Whether it only says that another process has failed."""
+        """Return whether it only results from another process's failure."""
         return isinstance(getattr(self.error, "cause", None), HorovodInternalError)
 
 
 @dataclass
 class Work:
-    """What the processes of a job have in common, and what has come of them.
+    """The common data of a job's processes, and their outcomes.
 
     Attributes:
-        call: A reference of the pickled function.
-        secret: The job's.
-        share: What each has of its node.
-        variables: Of their environment.
-        queue: For what they log, or None.
-        start_seconds: How long an actor may take to start.
-        returned: What has ended well, by the number of the process.
-        failed: What has ended badly, in the order in which it did.
+        call: A reference to the pickled function.
+        secret: The job's secret.
+        share: The share of a node for each process.
+        variables: Variables for their environment.
+        queue: The queue for their log entries, or None.
+        start_seconds: The seconds that an actor may take to start.
+        returned: The results of successful processes, by process number.
+        failed: The failures, in order.
     """
 
     call: Any
-    secret: bytes
+    secret: bytes = field(repr=False)
     share: Share
     variables: Mapping[str, Any]
     queue: Any
@@ -68,12 +69,12 @@ class Work:
 
 
 class RayProcesses:
-    """Actors on one node, as `HostProcesses`: who watches a job starts and ends them by it.
+    """Actors on one node, as `HostProcesses`: the job's supervisor starts and ends them through it.
 
     Args:
-        host: What the driver calls the node.
-        node: Where they run.
-        work: What they do.
+        host: The driver's name of the node.
+        node: The node where they run.
+        work: The work of the processes.
     """
 
     def __init__(self, host: str, node: Node, work: Work) -> None:
@@ -84,14 +85,14 @@ class RayProcesses:
         self._actors: dict[int, Any] = {}
         self._start_by: dict[int, float] = {}
         self._has_started = self._is_over = False
-        # Ray's threads put in what is to be done in ours.
+        # Ray's threads pass work to ours through this.
         self._inbox: Inbox[Callable[[], list[Event]]] = Inbox()
 
     def connect(self) -> None:
         """See `HostProcesses`: a node that is alive is ready."""
 
     def free_port(self) -> int:
-        """See `HostProcesses`: nobody asks, as the ranks of elastic jobs change."""
+        """See `HostProcesses`: unused, because the ranks of elastic jobs change."""
         return 0
 
     def start(self, processes: Sequence[Process]) -> None:
@@ -142,13 +143,13 @@ class RayProcesses:
         return [said, Event("exited", number, -signal.SIGKILL if died else FAILED)]
 
     def _end(self, number: int) -> bool:
-        """End an actor; False where that has been done."""
+        """End an actor; return False if it has been ended before."""
         self._start_by.pop(number, None)
         actor = self._actors.pop(number, None)
         if actor is None:
             return False
         if ray.is_initialized():
-            # One that has done its work would keep its CPUs, and one that was lost might come back.
+            # A finished actor would keep its CPUs, and a lost one might come back.
             ray.kill(actor)
         return True
 
@@ -171,7 +172,7 @@ class RayProcesses:
         return min(self._start_by.values(), default=None)
 
     def expire(self) -> list[Event]:
-        """Give up the actors for which Ray has found no room in time."""
+        """Give up actors for which Ray has not found room in time."""
         now = time.monotonic()
         late = [number for number, until in self._start_by.items() if until <= now]
         events = []
@@ -186,16 +187,16 @@ class RayProcesses:
         return events
 
     def pause(self) -> None:
-        """See `HostProcesses`: Ray's processes are no concern of a terminal."""
+        """See `HostProcesses`: a terminal does not affect Ray's processes."""
 
     def resume(self) -> None:
         """See `HostProcesses`."""
 
     def signal(self, rank: int, number: int) -> None:
-        """See `HostProcesses`: this program takes no signals for others."""
+        """See `HostProcesses`: this program forwards no signals."""
 
-    def ask(self, job: str, question: str) -> bool:
-        """See `HostProcesses`: nobody asks."""
+    def ask(self, job: str, question: Question, number: int) -> bool:
+        """See `HostProcesses`: unused."""
         return True
 
     def interrupt(self) -> None:
@@ -225,7 +226,7 @@ def _killed(number: int) -> list[Event]:
 
 
 def short(error: BaseException) -> str:
-    """Return what an exception of Ray says, without a traceback."""
+    """Return the message of a Ray exception, without a traceback."""
     cause = getattr(error, "cause", None) or error
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
     return f"{type(cause).__name__}: {lines[0] if lines else ''}"

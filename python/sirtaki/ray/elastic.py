@@ -1,12 +1,13 @@
-"""`ElasticRayExecutor`: functions on actors that come and go with the nodes of the cluster."""
+"""`ElasticRayExecutor`: functions on actors that join and leave with the cluster's nodes."""
 
 from __future__ import annotations
 
+import os
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from sirtaki.ray import nodes
@@ -19,12 +20,12 @@ _KEY_FILE = "~/ray_bootstrap_key.pem"
 
 
 class RayHostDiscovery:
-    """Tells which machines of the cluster there are, and how many processes each takes.
+    """Finds the machines of the cluster and the number of processes for each.
 
     Args:
         use_gpu: Whether processes have GPUs.
-        cpus_per_slot: What each has of the CPUs.
-        gpus_per_slot: What each has of the GPUs, with `use_gpu`.
+        cpus_per_slot: The CPUs of each process.
+        gpus_per_slot: The GPUs of each process, with `use_gpu`.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class RayHostDiscovery:
         self._share = Share(cpus_per_slot, gpus_per_slot if use_gpu else 0)
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
-        """Return the slots by the address of the machine; those without any are left out."""
+        """Return the slots by machine address, without machines that have none."""
         found: dict[str, int] = {}
         for node in nodes.alive():
             if slots := node.slots(self._share):
@@ -41,20 +42,65 @@ class RayHostDiscovery:
         return found
 
 
-class ElasticRayExecutor:
-    """Runs functions on actors that are replaced when they are lost; more come with new nodes.
+class TestDiscovery(RayHostDiscovery):
+    """Simulates machines that join and leave the cluster, to test an elastic job.
 
-    The interface is that of Horovod's `horovod.ray.ElasticRayExecutor`. The function is one of an
+    Args:
+        min_hosts: The minimum number of machines.
+        max_hosts: The maximum number of machines.
+        change_frequency_s: The seconds after which a machine leaves or joins.
+        use_gpu: See `RayHostDiscovery`.
+        cpus_per_slot: See `RayHostDiscovery`.
+        gpus_per_slot: See `RayHostDiscovery`.
+        verbose: Whether to print changes.
+    """
+
+    __test__ = False
+
+    def __init__(
+        self,
+        min_hosts: int,
+        max_hosts: int,
+        change_frequency_s: float,
+        use_gpu: bool = False,
+        cpus_per_slot: int = 1,
+        gpus_per_slot: int = 1,
+        verbose: bool = True,
+        **_: Any,
+    ) -> None:
+        super().__init__(use_gpu, cpus_per_slot, gpus_per_slot)
+        self._least, self._most = min_hosts, max_hosts
+        self._seconds, self._verbose = change_frequency_s, verbose
+        self._count, self._changed = max_hosts, time.monotonic()
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]:
+        """Return the slots of the machines currently present."""
+        found = super().find_available_hosts_and_slots()
+        most = min(self._most, len(found))
+        count = min(self._count, most)
+        if time.monotonic() - self._changed >= self._seconds:
+            self._changed = time.monotonic()
+            count = count - 1 if count > self._least else most
+            if self._verbose:
+                print(f"TestDiscovery: {count} of {len(found)} hosts", flush=True)
+        self._count = count
+        return dict(sorted(found.items())[:count])
+
+
+class ElasticRayExecutor:
+    """Runs functions on actors that are replaced when lost; new nodes add more of them.
+
+    The interface is that of Horovod's `horovod.ray.ElasticRayExecutor`. The function is that of an
     elastic job: it keeps its state in a `State` of `horovod.*.elastic`.
 
     Args:
         settings: From `create_settings`, or any object with attributes of these names.
-        use_gpu: Whether processes have GPUs. Each sees all GPUs of its node, and takes the one of
+        use_gpu: Whether processes have GPUs. Each sees all GPUs of its node, and uses the one with
             its local rank.
-        cpus_per_slot: What Ray reserves for a process.
-        gpus_per_slot: How many GPUs; default 1.
+        cpus_per_slot: The CPUs that Ray reserves for a process.
+        gpus_per_slot: The GPUs of a process; default: 1.
         env_vars: Variables of the processes' environment.
-        override_discovery: Whether the hosts are the nodes of the cluster; False: those that
+        override_discovery: Whether the hosts are the cluster's nodes; False: the hosts that
             `settings.discovery.find_available_hosts_and_slots()` returns.
 
     Raises:
@@ -78,15 +124,15 @@ class ElasticRayExecutor:
         """Return settings; see `ElasticRaySettings`.
 
         Args:
-            min_num_proc: How many processes a world has at least.
-            max_num_proc: How many it has at most; None: as many as the cluster takes.
-            reset_limit: How many new worlds there may be after the first.
-            elastic_timeout: How many seconds a world with enough processes may take to form.
-            timeout_s: How many seconds an actor may take to start.
-            ssh_identity_file: Kept for programs that give it; Sirtaki needs no key.
-            nics: The network interfaces of this machine at which processes reach it.
-            min_np: Horovod's old name of `min_num_proc`.
-            max_np: Horovod's old name of `max_num_proc`.
+            min_num_proc: The minimum number of processes in a world.
+            max_num_proc: The maximum number; None: as many as the cluster takes.
+            reset_limit: The maximum number of new worlds after the first.
+            elastic_timeout: The seconds that a world with enough processes may take to form.
+            timeout_s: The seconds that an actor may take to start.
+            ssh_identity_file: Accepted; Sirtaki needs no key.
+            nics: The network interfaces on which processes reach this machine.
+            min_np: Horovod's former name of `min_num_proc`.
+            max_np: Horovod's former name of `max_num_proc`.
             **kwargs: Other attributes of `ElasticRaySettings`.
         """
         write_key(ssh_identity_file, kwargs.pop("ssh_str", None))
@@ -96,7 +142,8 @@ class ElasticRayExecutor:
             reset_limit=reset_limit,
             elastic_timeout=elastic_timeout,
             timeout_s=timeout_s,
-            ssh_identity_file=ssh_identity_file or str(Path(_KEY_FILE).expanduser()),
+            # There may be no home folder, and the key is not needed.
+            ssh_identity_file=ssh_identity_file or os.path.expanduser(_KEY_FILE),  # noqa: PTH111
             nics=nics,
             **kwargs,
         )
@@ -117,10 +164,10 @@ class ElasticRayExecutor:
         self._has_started = False
 
     def start(self) -> None:
-        """Look whether Ray is there; `run` starts the processes.
+        """Check that Ray is running; `run` starts the processes.
 
         Raises:
-            RuntimeError: It is not: call `ray.init` first.
+            RuntimeError: It is not running: call `ray.init` first.
         """
         nodes.alive()
         self._has_started = True
@@ -130,18 +177,18 @@ class ElasticRayExecutor:
         worker_fn: Callable[[], Any],
         callbacks: Callbacks | None = None,
     ) -> list[Any]:
-        """Call a function on processes that come and go; return what the last ones returned.
+        """Call a function on elastic processes; return the results of the last world.
 
         Args:
-            worker_fn: The function, without arguments. It travels by Ray's pickling.
-            callbacks: Each is called, in a thread, with what a process gives to `ray_logger.log`.
+            worker_fn: The function, without arguments. Ray pickles it.
+            callbacks: Each is called, in a thread, with every dict passed to `ray_logger.log`.
 
         Returns:
-            What the members of the last world returned, by rank.
+            The return values of the last world's members, by rank.
 
         Raises:
-            RuntimeError: The job has failed; names the process, its node, and shows its traceback.
-                The cause is Ray's exception.
+            RuntimeError: The job has failed; the message names the process and its node, and
+                contains its traceback. The cause is Ray's exception.
         """
         if not self._has_started:
             raise RuntimeError("ElasticRayExecutor has not started: call start() first")
@@ -152,8 +199,8 @@ class ElasticWorkers:
     """The ranks of a `RayExecutor` whose job is elastic.
 
     Args:
-        settings: How the job goes on.
-        share: What each rank has of its node.
+        settings: The settings of the elastic job.
+        share: The share of a node for each rank.
         override_discovery: See `ElasticRayExecutor`.
     """
 
@@ -165,11 +212,11 @@ class ElasticWorkers:
         self._executable: Executable | None = None
 
     def start(self, executable: Executable, variables: Mapping[str, Any]) -> None:
-        """Note what each rank begins with.
+        """Store the arguments with which each rank begins.
 
         Args:
-            executable: A class or None, and the arguments of the object that each rank makes of it.
-            variables: Of the ranks' environment.
+            executable: A class or None, and the arguments of each rank's instance.
+            variables: Variables for the ranks' environment.
         """
         nodes.alive()
         self._executable = executable
@@ -181,7 +228,7 @@ class ElasticWorkers:
         return self._job.run(function, callbacks)
 
     def execute(self, function: Callable[[Any], Any], callbacks: Callbacks | None) -> list[Any]:
-        """Call a function with the object that each rank makes."""
+        """Call a function with each rank's object."""
         return self.run(partial(_execute, function, self._started()), callbacks)
 
     def _started(self) -> Executable:

@@ -1,4 +1,4 @@
-"""An elastic job whose processes are actors."""
+"""Elastic jobs whose processes are actors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sirtaki.launch.elastic.discovery import finder
 from sirtaki.launch.elastic.driver import Driver
 from sirtaki.launch.elastic.job import drive
 from sirtaki.launch.elastic.settings import DEFAULT_COOLDOWN, Elastic, FindHosts
-from sirtaki.launch.elastic.starts import own_variables, planned_slot
+from sirtaki.launch.elastic.starts import PlannedPlace, own_variables
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts.addresses import all_addresses
 from sirtaki.launch.output.output import Outputs
@@ -27,23 +27,24 @@ from sirtaki.ray import nodes
 from sirtaki.ray.actors import Failed, RayProcesses, Work, short
 from sirtaki.ray.nodes import Share
 from sirtaki.ray.settings import ElasticRaySettings
+from sirtaki.rendezvous.lasting import Lasting, start_thread
 from sirtaki.rendezvous.stores.store import open_store
 from sirtaki.rendezvous.stores.tcp_store import TcpStoreServer
 from sirtaki.rendezvous.trust.auth import SECRET_BYTES
 
 _STORE_SECONDS = 60.0
 _LOG_SECONDS = 0.2
-# More than any cluster has.
+# Larger than any cluster.
 _ANY_NUMBER = 1 << 20
 Callbacks = Sequence[Callable[[Any], None]]
 
 
 class RayHosts:
-    """Starts the processes of an elastic job on nodes; see `launch.elastic.starts.Hosts`.
+    """Starts the processes of an elastic job on nodes; see `launch.elastic.starts.HostPool`.
 
     Args:
-        work: What they do.
-        store: The address where they meet.
+        work: The work of the processes.
+        store: The address of the store where they meet.
     """
 
     def __init__(self, work: Work, store: str) -> None:
@@ -51,27 +52,28 @@ class RayHosts:
         self._store = store
 
     def reach(self, host: str, slots: int) -> HostProcesses:
-        """See `Hosts`."""
+        """See `HostPool`."""
         for node in nodes.alive():
             if node.is_called(host):
                 return RayProcesses(host, node, self._work)
         raise LaunchError(f"Ray's cluster has no node {host} that is alive")
 
-    def process(self, process_id: int, rank: int, size: int, host: str, place: int) -> Process:
-        """See `Hosts`."""
-        own = own_variables(planned_slot(rank, size, host, place), process_id, self._store)
-        return Process(process_id, place, own, {})
+    def process(
+        self, process_id: int, host: str, place: int, planned: PlannedPlace | None
+    ) -> Process:
+        """See `HostPool`."""
+        return Process(process_id, place, own_variables(planned, host, process_id, self._store), {})
 
 
 @dataclass(frozen=True)
 class ElasticRay:
-    """How elastic jobs run on a cluster.
+    """The execution of elastic jobs on a cluster.
 
     Attributes:
-        settings: What the user wants.
-        share: What each process has of its node.
-        variables: Of the processes' environment.
-        discovery: Returns the hosts; None for the nodes of the cluster.
+        settings: The user's settings.
+        share: The share of a node for each process.
+        variables: Variables for the processes' environment.
+        discovery: Returns the hosts; None for the cluster's nodes.
     """
 
     settings: ElasticRaySettings
@@ -80,10 +82,10 @@ class ElasticRay:
     discovery: FindHosts | None = None
 
     def run(self, function: Callable[[], Any], callbacks: Callbacks | None) -> list[Any]:
-        """Call a function on processes that come and go; return what the last ones returned.
+        """Call a function on elastic processes; return the results of the last world.
 
         Raises:
-            RuntimeError: The job has failed; names the process, its node, and shows its traceback.
+            RuntimeError: The job has failed; the message names process and node, with a traceback.
         """
         call = ray.put(ray.cloudpickle.dumps(function))
         secret = secrets.token_bytes(SECRET_BYTES)
@@ -132,7 +134,7 @@ class ElasticRay:
 
 
 def _cause(failed: Sequence[Failed]) -> BaseException | None:
-    """Return the last failure that is no consequence of another's."""
+    """Return the last failure that is no consequence of another one."""
     own = [each for each in failed if not each.is_consequence] or list(failed)
     return own[-1].error if own else None
 
@@ -147,24 +149,26 @@ def _failure(error: LaunchError, failed: Sequence[Failed]) -> RuntimeError:
 
 @contextmanager
 def _logged(callbacks: Callbacks | None) -> Iterator[Any]:
-    """Hand what processes log to callbacks, in a thread; yields the queue for them, or None."""
+    """Pass log entries of processes to callbacks, in a thread; yield their queue, or None."""
     if not callbacks:
         yield None
         return
     from ray.util.queue import Queue
 
     queue, over = Queue(), threading.Event()
+    lasting = Lasting("handing what processes log to callbacks")
 
     def hand_over() -> None:
         last = False
         while not last:
             last = over.wait(_LOG_SECONDS)
-            for info in queue.get_nowait_batch(queue.qsize()):
-                for callback in callbacks:
-                    callback(info)
+            with lasting:
+                for info in queue.get_nowait_batch(queue.qsize()):
+                    for callback in callbacks:
+                        with lasting:
+                            callback(info)
 
-    thread = threading.Thread(target=hand_over, name="sirtaki ray callbacks", daemon=True)
-    thread.start()
+    thread = start_thread(hand_over, "sirtaki ray callbacks")
     try:
         yield queue
     finally:

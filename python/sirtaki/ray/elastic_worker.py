@@ -1,4 +1,4 @@
-"""The actor in which a process of an elastic job runs."""
+"""The actor of a process in an elastic job."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from sirtaki.rendezvous.trust.secret import sealed_secret
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process has ended well, or left because the job wanted it to.
+    """The outcome of a process that succeeded, or that left at the job's request.
 
     Attributes:
         code: The exit code; 0 for a function that has returned.
-        rank: Of the last world; -1 for none.
+        rank: Its rank in the last world; -1 for none.
         returned: Whether the function has returned.
-        value: What it returned.
+        value: Its return value.
     """
 
     code: int = 0
@@ -36,7 +36,7 @@ class Ended:
 
 
 class ElasticWorker(BaseHorovodWorker):
-    """One process of an elastic job: `hvd.init()` asks the job's driver for a place."""
+    """One process of an elastic job: `hvd.init()` requests its place from the job's driver."""
 
     def train(
         self, call: bytes, secret: bytes, variables: Mapping[str, Any], gpus: int, queue: Any
@@ -45,12 +45,12 @@ class ElasticWorker(BaseHorovodWorker):
 
         Args:
             call: The pickled function, which takes no arguments.
-            secret: The job's.
-            variables: Of the environment; they tell where the driver is.
-            gpus: How many GPUs of the node are seen; 0 for those that Ray gives.
-            queue: Where `ray_logger.log` sends what it is given, or None.
+            secret: The job's secret.
+            variables: Environment variables, with the address of the driver.
+            gpus: The number of visible GPUs of the node; 0 for those assigned by Ray.
+            queue: The destination of `ray_logger.log`, or None.
         """
-        # As long as the process lives, and known to no other.
+        # Kept as long as the process lives, and hidden from others.
         self._secret = sealed_secret(secret)
         own = {
             "SIRTAKI_SECRET_FILE": f"/proc/{os.getpid()}/fd/{self._secret.fileno()}",
@@ -65,7 +65,7 @@ class ElasticWorker(BaseHorovodWorker):
             value = placed.call(ray.cloudpickle.loads(call))
         except SystemExit as error:
             if not elastic.has_left():
-                # Ray would take it for the end of an actor that has done its work.
+                # Ray would interpret it as the normal end of the actor.
                 raise RuntimeError(f"the function ended with SystemExit: {error.code}") from error
             return Ended(error.code if isinstance(error.code, int) else 1)
         rank = elastic.current_place().topology.rank if elastic.is_elastic() else -1

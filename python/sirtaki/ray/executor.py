@@ -1,4 +1,4 @@
-"""`RayExecutor`: ranks as actors of Ray."""
+"""`RayExecutor`: ranks as Ray actors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import ray
 
+from sirtaki import shipped
 from sirtaki.ray import failures
 from sirtaki.ray.elastic import ElasticWorkers
 from sirtaki.ray.nodes import Share
@@ -19,7 +20,7 @@ _NOT_STARTED = "RayExecutor has no workers: call start() first"
 
 
 class RayExecutor:
-    """Runs functions on actors that form a world: in them `hvd.init()` joins the others.
+    """Runs functions on actors that form a world: `hvd.init()` in them joins the others.
 
     The interface is that of Horovod's `horovod.ray.RayExecutor`.
 
@@ -27,20 +28,20 @@ class RayExecutor:
         settings: From `create_settings`, or any object with attributes of these names; None for
             the defaults.
         num_workers: The number of ranks, packed onto few nodes.
-        num_hosts: In place of it: on how many nodes ranks go.
-        num_workers_per_host: With `num_hosts`: how many go onto each.
-        cpus_per_worker: What Ray reserves for a rank.
-        use_gpu: Whether ranks have GPUs. Each sees all GPUs of the ranks of its node, and takes
-            the one of its local rank.
-        gpus_per_worker: How many; default 1.
-        use_current_placement_group: Whether a placement group in which the program runs, such as
-            Ray Tune's, is used.
-        min_workers: In place of `num_workers`: the job is elastic, and has at least so many ranks.
-        max_workers: How many ranks it has at most; None: as many as the cluster takes.
-        reset_limit: How many new worlds an elastic job may have.
-        cooldown_range: For how many seconds a node takes no new rank after a failure, at first and
-            at most.
-        elastic_timeout: How many seconds a world with enough ranks may take to form.
+        num_hosts: In place of it: the number of nodes for ranks.
+        num_workers_per_host: With `num_hosts`: the number of ranks on each.
+        cpus_per_worker: The CPUs that Ray reserves for a rank.
+        use_gpu: Whether ranks have GPUs. Each sees all GPUs of its node's ranks, and uses the one
+            with its local rank.
+        gpus_per_worker: The GPUs of a rank; default: 1.
+        use_current_placement_group: Whether to use the placement group in which the program runs,
+            such as Ray Tune's.
+        min_workers: In place of `num_workers`: the job is elastic, with at least this many ranks.
+        max_workers: The maximum number of ranks; None: as many as the cluster takes.
+        reset_limit: The maximum number of new worlds of an elastic job.
+        cooldown_range: The seconds for which a node gets no new rank after a failure: the initial
+            and the maximum value.
+        elastic_timeout: The seconds that a world with enough ranks may take to form.
         override_discovery: See `ElasticRayExecutor`.
 
     Raises:
@@ -60,12 +61,12 @@ class RayExecutor:
         """Return settings; see `RaySettings`.
 
         Args:
-            timeout_s: How many seconds the workers may take to meet.
-            ssh_identity_file: Where `ssh_str` is written, if there is no such file.
+            timeout_s: The seconds that the workers may take to meet.
+            ssh_identity_file: The file for `ssh_str`, unless it exists.
             ssh_str: A key; Sirtaki needs none.
-            placement_group_timeout_s: How many seconds the cluster may take to find room.
-            nics: The network interfaces of rank 0 at which the others reach it.
-            verbose: Kept for programs that give it.
+            placement_group_timeout_s: The seconds that the cluster may take to find room.
+            nics: The network interfaces on which the others reach rank 0.
+            verbose: Accepted and ignored.
         """
         write_key(ssh_identity_file, ssh_str)
         return RaySettings(
@@ -115,9 +116,10 @@ class RayExecutor:
             self._elastic = ElasticWorkers(own, share, override_discovery)
             workers = min_workers
         else:
-            assert num_workers is None or num_hosts is None, (
-                "give num_workers or num_hosts with num_workers_per_host, not both"
-            )
+            if num_workers is not None and num_hosts is not None:
+                raise AssertionError(  # which Horovod's programs expect
+                    "give num_workers or num_hosts with num_workers_per_host, not both"
+                )
             workers = num_workers if num_hosts is None else num_hosts * num_workers_per_host
         if workers is None or workers < 1:
             raise ValueError("RayExecutor needs num_workers, or num_hosts, of at least 1")
@@ -126,11 +128,12 @@ class RayExecutor:
         self._room: Room | None = None
         self._nodes: list[str] = []
         self._hosts: list[str] = []
+        self._variables: list[dict[str, Any]] = []
         self.workers: list[Any] = []
 
     @property
     def num_workers(self) -> int:
-        """The number of ranks; of an elastic job the least."""
+        """The number of ranks; in an elastic job, the minimum."""
         return self._demand.workers
 
     def start(
@@ -140,13 +143,13 @@ class RayExecutor:
         executable_kwargs: Mapping[str, Any] | None = None,
         extra_env_vars: Mapping[str, Any] | None = None,
     ) -> None:
-        """Start the actors and give them their ranks.
+        """Start the actors and assign their ranks.
 
         Args:
-            executable_cls: A class of which each actor makes an object, for `execute`.
+            executable_cls: A class that each actor instantiates, for `execute`.
             executable_args: Its arguments.
             executable_kwargs: Its named arguments.
-            extra_env_vars: Variables of the actors' environment.
+            extra_env_vars: Variables for the actors' environment.
 
         Raises:
             TimeoutError: The cluster has no room for the workers.
@@ -181,20 +184,27 @@ class RayExecutor:
         self.workers, told = [made[n] for n in order], [told[n] for n in order]
         self._nodes, self._hosts = [node for node, _, _ in told], [host for _, host, _ in told]
         require_version([version for _, _, version in told], self._hosts)
+        own = {"HOROVOD_START_TIMEOUT": self._settings.timeout_s}
+        seen = self._visible_gpus() if self._demand.share.gpus else [{}] * size
+        self._variables = [{**own, **each, **variables} for each in seen]
+        self._place()
+
+    def _place(self) -> None:
+        """Assign the workers places in a new world."""
         (places,) = self._await(
             [self.workers[0].serve.remote(self._nodes, self._settings.interfaces())]
         )
-        own = {"HOROVOD_START_TIMEOUT": self._settings.timeout_s}
-        seen = self._visible_gpus() if self._demand.share.gpus else [{}] * size
         self._await(
             [
-                worker.take_place.remote(place, {**own, **seen[place.rank], **variables})
-                for worker, place in zip(self.workers, places, strict=True)
+                worker.take_place.remote(place, variables)
+                for worker, place, variables in zip(
+                    self.workers, places, self._variables, strict=True
+                )
             ]
         )
 
     def _visible_gpus(self) -> list[dict[str, str]]:
-        """Let each rank see the GPUs of all ranks of its node, so that peers reach one another."""
+        """Let each rank see the GPUs of all ranks on its node, so that peers reach each other."""
         own = self._await([worker.get_gpu_ids.remote() for worker in self.workers])
         of_node: dict[str, list[Any]] = {}
         for node, gpus in zip(self._nodes, own, strict=True):
@@ -208,21 +218,22 @@ class RayExecutor:
         kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callable[[Any], None]] | None = None,
     ) -> list[Any]:
-        """Return what `fn(*args, **kwargs)` returns on each rank, in the order of ranks.
+        """Return the results of `fn(*args, **kwargs)` on each rank, in rank order.
 
         Args:
-            fn: The function; it and its arguments travel by Ray's pickling.
+            fn: The function; Ray pickles it and its arguments.
             args: Its arguments.
             kwargs: Its named arguments.
-            callbacks: Each is called here with what a rank gives to `ray_logger.log`.
+            callbacks: Each is called here with every dict that a rank passes to `ray_logger.log`.
 
         Raises:
-            RuntimeError: A rank failed; it names the rank, its node, and shows its traceback. The
-                others were given 1.5 seconds, then they were ended. The cause is Ray's exception.
+            RuntimeError: A rank failed. The message names the rank and its node, with a traceback;
+                the error is also of the classes of Ray's exception and the function's. The workers
+                meet again in the next call if all end within 1.5 seconds; otherwise they are ended.
         """
-        call = (fn, tuple(args or ()), dict(kwargs or {}))
+        call = (Sourced(fn), tuple(args or ()), dict(kwargs or {}))
         if self._elastic is not None:
-            return self._elastic.run(partial(fn, *call[1], **call[2]), callbacks)
+            return self._elastic.run(partial(call[0], *call[1], **call[2]), callbacks)
         return self._logged(lambda: [w.run.remote(*call) for w in self._started()], callbacks)
 
     def run_remote(
@@ -231,13 +242,13 @@ class RayExecutor:
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
     ) -> list[Any]:
-        """Start `fn(*args, **kwargs)` on each rank; return what `ray.get` takes, for each rank.
+        """Start `fn(*args, **kwargs)` on each rank; return the arguments for `ray.get`, by rank.
 
         Raises:
             NotImplementedError: The job is elastic: its ranks change.
         """
         self._require_fixed("run_remote")
-        call = (fn, tuple(args or ()), dict(kwargs or {}))
+        call = (Sourced(fn), tuple(args or ()), dict(kwargs or {}))
         return [worker.run.remote(*call) for worker in self._started()]
 
     def execute(
@@ -245,37 +256,39 @@ class RayExecutor:
         fn: Callable[[Any], Any],
         callbacks: Sequence[Callable[[Any], None]] | None = None,
     ) -> list[Any]:
-        """Return what `fn` returns of each rank's object, which `start` has made, by rank.
+        """Return the results of `fn` on each rank's object from `start`, by rank.
 
         Args:
-            fn: It is called with the object, or with None.
+            fn: Called with the object, or with None.
             callbacks: See `run`.
 
         Raises:
             RuntimeError: See `run`.
         """
         if self._elastic is not None:
-            return self._elastic.execute(fn, callbacks)
-        return self._logged(lambda: [w.execute.remote(fn) for w in self._started()], callbacks)
+            return self._elastic.execute(Sourced(fn), callbacks)
+        return self._logged(
+            lambda: [w.execute.remote(Sourced(fn)) for w in self._started()], callbacks
+        )
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
-        """Return what `fn` returns of the object of rank 0.
+        """Return the result of `fn` on rank 0's object.
 
         Args:
-            fn: It is called with the object, or with None.
+            fn: Called with the object, or with None.
 
         Raises:
             RuntimeError: See `run`.
             NotImplementedError: The job is elastic: its ranks change.
         """
         self._require_fixed("execute_single")
-        return self._await([self._started()[0].execute.remote(fn)])[0]
+        return self._await([self._started()[0].execute.remote(Sourced(fn))])[0]
 
     def shutdown(self) -> None:
-        """End the actors; remove the placement group if `start` has made it."""
+        """End the actors; remove the placement group if `start` created it."""
         for worker in self.workers:
             ray.kill(worker)
-        self.workers, self._nodes, self._hosts = [], [], []
+        self.workers, self._nodes, self._hosts, self._variables = [], [], [], []
         if self._room is not None:
             self._room.close()
             self._room = None
@@ -295,7 +308,7 @@ class RayExecutor:
     def _logged(
         self, start: Callable[[], list[Any]], callbacks: Sequence[Callable[[Any], None]] | None
     ) -> list[Any]:
-        """Wait for what `start` starts, with callbacks for what ranks log meanwhile."""
+        """Wait for the work that `start` starts, and call callbacks with log entries meanwhile."""
         if not callbacks:
             return self._await(start())
         from ray.util.queue import Queue
@@ -316,14 +329,50 @@ class RayExecutor:
             queue.shutdown()
 
     def _await(self, refs: list[Any], each_turn: Callable[[], None] = lambda: None) -> list[Any]:
-        values, failed = failures.results(refs, each_turn)
-        if not failed:
-            return values
-        first = failures.first_of(failed)
+        found = failures.results(refs, each_turn)
+        if not found.failures:
+            return found.values
+        first = failures.first_of(found.failures)
         where = f"rank {first.rank} (node {self._nodes[first.rank]}) failed"
         if self._hosts:
             where += f" on {self._hosts[first.rank]}"
-        self.shutdown()
-        raise RuntimeError(
-            f"{where}, so the other workers were ended; call start() to try again:\n{first.error}"
-        ) from first.error
+        if not (found.all_idle and self._has_renewed()):
+            self.shutdown()
+            where += ", so the other workers were ended; call start() to try again"
+        raise failures.named(first.error, f"{where}:\n{first.error}") from first.error
+
+    def _has_renewed(self) -> bool:
+        """Let the workers meet again after a failure; return whether that succeeded."""
+        if not self._variables:
+            return False
+        try:
+            self._await([worker.leave.remote() for worker in self.workers])
+            self._place()
+        except Exception:
+            return False
+        return True
+
+
+class Sourced:
+    """A function whose tracebacks show lines in an actor, wherever its source is.
+
+    Ray pickles it itself, because only Ray handles references in it.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        code = getattr(function, "__code__", None)
+        self._function = function
+        self._sources = shipped.sources([code.co_filename] if code is not None else [])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        return self._function(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        """Register the source with the actor when it unpickles the function."""
+        return _read, (self._sources, self._function)
+
+
+def _read(found: Mapping[str, str], function: Callable[..., Any]) -> Callable[..., Any]:
+    shipped.remember(found)
+    return function

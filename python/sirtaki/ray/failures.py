@@ -1,4 +1,4 @@
-"""What went wrong first among workers that fail one after the other."""
+"""The first cause among successive failures of workers."""
 
 from __future__ import annotations
 
@@ -7,37 +7,54 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray.exceptions import RayActorError
 
 from sirtaki.core.errors import HorovodInternalError
 
-# How long the others may take to notice that a rank has failed; after two seconds all have ended.
+# How long the others may take to detect a failed rank; after two seconds all have ended.
 GRACE_SECONDS = 1.5
 _TURN_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A rank that failed, and how."""
+    """A failed rank, and its error."""
 
     rank: int
     error: Exception
 
     @property
     def is_consequence(self) -> bool:
-        """Whether it only says that another rank has failed."""
+        """Return whether it only results from another rank's failure."""
         return isinstance(getattr(self.error, "cause", None), HorovodInternalError)
 
+    @property
+    def is_death(self) -> bool:
+        """Return whether its actor is gone."""
+        return isinstance(self.error, RayActorError)
 
-def results(refs: Sequence[Any], each_turn: Callable[[], None]) -> tuple[list[Any], list[Failure]]:
-    """Wait for all ranks, or for the first that fails and a little longer for the others.
+
+@dataclass(frozen=True)
+class Results:
+    """The outcomes of all ranks.
+
+    Attributes:
+        values: The return values; empty after any failure.
+        failures: The failures, in order.
+        all_idle: Whether all actors live and are idle.
+    """
+
+    values: list[Any]
+    failures: list[Failure]
+    all_idle: bool = True
+
+
+def results(refs: Sequence[Any], each_turn: Callable[[], None]) -> Results:
+    """Wait for all ranks, or for the first failure and a little longer for the others.
 
     Args:
-        refs: Of each rank, what it will return.
-        each_turn: Called again and again meanwhile.
-
-    Returns:
-        What the ranks return, and the failures in the order in which they came; with any, nothing
-        is returned.
+        refs: A reference to each rank's result.
+        each_turn: Called repeatedly meanwhile.
     """
     ranks = {ref: rank for rank, ref in enumerate(refs)}
     pending, failures = list(refs), list[Failure]()
@@ -46,11 +63,33 @@ def results(refs: Sequence[Any], each_turn: Callable[[], None]) -> tuple[list[An
         failures += _failed(done, ranks)
         each_turn()
     if not failures:
-        return list(ray.get(list(refs))), []
+        return Results(list(ray.get(list(refs))), [])
     if pending:
-        done, _ = ray.wait(pending, num_returns=len(pending), timeout=GRACE_SECONDS)
+        done, pending = ray.wait(pending, num_returns=len(pending), timeout=GRACE_SECONDS)
         failures += _failed(done, ranks)
-    return [], failures
+    idle = not pending and not any(failure.is_death for failure in failures)
+    return Results([], failures, idle)
+
+
+def named(error: Exception, text: str) -> Exception:
+    """Return a RuntimeError that is also of the classes of Ray's error and of its cause.
+
+    So programs for Horovod can catch the class that a function raised.
+    """
+    kind = type(error)
+    bases = (kind,) if issubclass(kind, RuntimeError) else (kind, RuntimeError)
+    methods: dict[str, Any] = {
+        "__str__": lambda _: text,
+        "__reduce__": lambda _: (named, (error, text)),
+    }
+    try:
+        made = type(kind.__name__, bases, methods)
+        same: Any = made.__new__(made)  # type: ignore[call-overload]
+        same.__dict__.update(error.__dict__)
+    except Exception:
+        # A class that cannot be derived from, or that has a custom constructor.
+        return RuntimeError(text)
+    return same  # type: ignore[no-any-return]
 
 
 def _failed(refs: Sequence[Any], ranks: dict[Any, int]) -> list[Failure]:
@@ -64,5 +103,5 @@ def _failed(refs: Sequence[Any], ranks: dict[Any, int]) -> list[Failure]:
 
 
 def first_of(failures: Sequence[Failure]) -> Failure:
-    """Return the failure that the others follow from."""
+    """Return the failure that caused the others."""
     return next((f for f in failures if not f.is_consequence), failures[0])

@@ -1,4 +1,4 @@
-"""The nodes of a cluster, and how many processes each takes."""
+"""The nodes of a cluster, and the number of processes for each."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _SHOWN_DIGITS = 8
 
 @dataclass(frozen=True)
 class Share:
-    """What a process has of its node.
+    """The share of a node for a process.
 
     Attributes:
-        cpus: What Ray reserves of the CPUs.
-        gpus: What it reserves of the GPUs; 0 for none.
+        cpus: The reserved CPUs.
+        gpus: The reserved GPUs; 0 for none.
     """
 
     cpus: float = 1
@@ -23,13 +23,13 @@ class Share:
 
     @staticmethod
     def of(cpus: float, use_gpu: bool, gpus: float | None, name: str) -> Share:
-        """Check what an executor is given.
+        """Check the arguments of an executor.
 
         Args:
-            cpus: Of each process.
+            cpus: The CPUs of each process.
             use_gpu: Whether processes have GPUs.
-            gpus: How many; None for one.
-            name: Of the argument for GPUs, for the error.
+            gpus: The GPUs of each process; None for one.
+            name: The name of the GPU argument, for the error.
 
         Raises:
             ValueError: The arguments contradict each other.
@@ -43,14 +43,14 @@ class Share:
 
 @dataclass(frozen=True)
 class Node:
-    """A node that is alive.
+    """A live node.
 
     Attributes:
-        id: Ray's name of it.
-        address: Of its machine, on which other nodes may be.
+        id: Ray's name of the node.
+        address: The address of its machine, which other nodes may share.
         hostname: The machine's name.
-        cpus: How many Ray gives away there.
-        gpus: How many Ray gives away there.
+        cpus: The CPUs that Ray assigns there.
+        gpus: The GPUs that Ray assigns there.
     """
 
     id: str
@@ -61,29 +61,29 @@ class Node:
 
     @property
     def name(self) -> str:
-        """What tells it apart from all others, and tells people where it is."""
+        """A name that is unique, and shows people where the node is."""
         return f"{self.address.replace(':', '_')}-{self.id[:_SHOWN_DIGITS]}"
 
     def slots(self, share: Share) -> int:
-        """Return how many processes it takes."""
+        """Return the number of processes for this node."""
         slots = self.cpus // share.cpus if share.cpus else float("inf")
         if share.gpus:
             slots = min(slots, self.gpus // share.gpus)
         return int(min(slots, 10**6))
 
     def is_called(self, host: str) -> bool:
-        """Tell whether a user may mean it by this name."""
+        """Return whether a user may mean this node by a name."""
         return host in (self.id, self.name, self.address, self.hostname)
 
 
 def alive() -> list[Node]:
-    """Return the nodes that are there now, sorted by their addresses.
+    """Return the current nodes, sorted by address.
 
     Raises:
-        RuntimeError: Ray is not there.
+        RuntimeError: Ray is not running.
     """
     if not ray.is_initialized():
-        # Else Ray would start a cluster of its own, even while a program ends.
+        # Otherwise Ray would start a cluster of its own, even while a program ends.
         raise RuntimeError("Ray is not running here: call ray.init() first")
     found = [
         Node(
@@ -100,5 +100,5 @@ def alive() -> list[Node]:
 
 
 def slots_by_name(share: Share) -> dict[str, int]:
-    """Return how many processes each node takes; nodes that take none are left out."""
+    """Return the number of processes for each node, without nodes that have none."""
     return {node.name: slots for node in alive() if (slots := node.slots(share))}

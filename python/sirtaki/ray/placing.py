@@ -1,4 +1,4 @@
-"""Where workers go: placement groups, and ranks by node."""
+"""Placement of workers: placement groups, and ranks by node."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _ANY_BUNDLE = -1
 
 @dataclass(frozen=True)
 class Demand:
-    """What workers need: `hosts` is 0 when they may go anywhere.
+    """The needs of workers; `hosts` is 0 if they may run on any node.
 
     Attributes:
-        workers: Their number.
-        hosts: On how many nodes they go, equally many on each.
-        share: What each has of its node.
+        workers: The number of workers.
+        hosts: The number of nodes, with equally many workers on each.
+        share: The share of a node for each worker.
     """
 
     workers: int
@@ -37,11 +37,11 @@ class Demand:
 
     @property
     def per_host(self) -> int:
-        """How many workers go into a bundle."""
+        """Return the number of workers per bundle."""
         return self.workers // self.hosts if self.hosts else 1
 
     def bundles(self) -> list[dict[str, float]]:
-        """Return what is asked of the cluster."""
+        """Return the bundles requested from the cluster."""
         bundle = {"CPU": self.share.cpus * self.per_host}
         if self.share.gpus:
             bundle["GPU"] = self.share.gpus * self.per_host
@@ -49,17 +49,17 @@ class Demand:
 
     @property
     def strategy(self) -> str:
-        """How Ray spreads the bundles."""
+        """Return Ray's strategy of spreading the bundles."""
         return "STRICT_SPREAD" if self.hosts else "PACK"
 
 
 class Room:
-    """A placement group for workers, one that exists or one made for them.
+    """A placement group for workers, either an existing one or a new one.
 
     Args:
-        demand: What the workers need.
-        timeout: How many seconds the cluster may take to find it.
-        use_current: Whether the group in which the program runs is taken, if there is one.
+        demand: The needs of the workers.
+        timeout: The seconds that the cluster may take to find room.
+        use_current: Whether to use the group in which the program runs, if there is one.
 
     Raises:
         TimeoutError: There is no room for the workers.
@@ -89,7 +89,7 @@ class Room:
         )
 
     def options(self, worker: int) -> dict[str, Any]:
-        """Return the options with which the actor of a worker is made."""
+        """Return the options for creating a worker's actor."""
         bundle = worker // self._demand.per_host if self._own else _ANY_BUNDLE
         return {
             "num_cpus": self._demand.share.cpus,
@@ -100,27 +100,27 @@ class Room:
         }
 
     def close(self) -> None:
-        """Remove the group, with the actors in it, unless it was there before."""
+        """Remove the group, with the actors in it, unless it existed before."""
         if self._own:
             remove_placement_group(self._group)
 
 
 def by_node(nodes: Sequence[str]) -> list[int]:
-    """Return the workers in the order of their ranks: those of a node side by side.
+    """Return the workers in rank order, with those of a node together.
 
     Args:
-        nodes: The node of each worker, in the order in which they were made.
+        nodes: The node of each worker, in the order of their creation.
     """
     first = {node: number for number, node in reversed(list(enumerate(nodes)))}
     return sorted(range(len(nodes)), key=lambda worker: first[nodes[worker]])
 
 
 def require_version(versions: Sequence[str], hosts: Sequence[str]) -> None:
-    """Raise a RuntimeError where a worker has another Sirtaki than this program.
+    """Raise a RuntimeError if a worker has another version of Sirtaki than this program.
 
     Args:
-        versions: What each rank has.
-        hosts: Where each rank is.
+        versions: The version on each rank.
+        hosts: The host of each rank.
     """
     for rank, (version, host) in enumerate(zip(versions, hosts, strict=True)):
         if version != sirtaki.__version__:

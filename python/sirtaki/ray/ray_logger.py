@@ -1,4 +1,4 @@
-"""`log`: from a worker to the callbacks of the program that started it."""
+"""`log`: sends data from a worker to the callbacks of the program that started it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class _Logger:
 
 
 def configure(queue: Any) -> None:
-    """Say where `log` sends what it is given: a `ray.util.queue.Queue`, or None for nowhere."""
+    """Set the destination of `log`: a `ray.util.queue.Queue`, or None for nowhere."""
     _Logger.queue = queue
 
 
 def log(info_dict: dict[str, Any]) -> None:
-    """Send a dict to the callbacks that `run` was given; without any, warn once.
+    """Send a dict to the callbacks passed to `run`; without any, warn once.
 
     Args:
-        info_dict: What to send; it must be possible to pickle it.
+        info_dict: The data to send; it must be picklable.
     """
     if _Logger.queue is not None:
         _Logger.queue.put(info_dict)

@@ -1,4 +1,4 @@
-"""What `RayExecutor` can be told."""
+"""The settings of `RayExecutor`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ S = TypeVar("S", bound="RaySettings")
 
 @dataclass
 class RaySettings:
-    """How workers are placed and reached.
+    """The placement and connection settings of workers.
 
     Attributes:
-        nics: The network interfaces at which rank 0 is reached; default: all that are up.
-        verbose: Whether the workers' output is shown, which Ray decides; kept for programs.
-        key: Not used: each start has a secret of its own.
-        ssh_port: Not used: Ray starts the processes.
-        ssh_identity_file: Not used.
-        timeout_s: How many seconds the workers may take to meet.
-        placement_group_timeout_s: How many seconds the cluster may take to find room for them.
-        elastic: Whether the job goes on when a worker is lost.
+        nics: The network interfaces on which rank 0 is reached; default: all that are up.
+        verbose: Accepted: Ray controls whether the workers' output is shown.
+        key: Unused: each start has a secret of its own.
+        ssh_port: Unused: Ray starts the processes.
+        ssh_identity_file: Unused.
+        timeout_s: The seconds that the workers may take to meet.
+        placement_group_timeout_s: The seconds that the cluster may take to find room for them.
+        elastic: Whether the job continues after the loss of a worker.
     """
 
     nics: Any = None
@@ -41,7 +41,7 @@ class RaySettings:
 
     @classmethod
     def of(cls: type[S], given: object) -> S:
-        """Return the settings that any object has, such as Horovod's own; defaults for others."""
+        """Return the settings from any object, such as Horovod's own; defaults for missing ones."""
         default = cls()
         names = default.__dict__.keys()
         return cls(**{name: getattr(given, name, getattr(default, name)) for name in names})
@@ -56,16 +56,16 @@ class RaySettings:
 
 @dataclass
 class ElasticRaySettings(RaySettings):
-    """How an elastic job goes on.
+    """The settings of an elastic job.
 
     Attributes:
-        min_num_proc: How many processes a world has at least.
-        max_num_proc: How many it has at most; None: as many as the cluster takes.
-        reset_limit: How many new worlds there may be after the first; None for any number.
-        elastic_timeout: How many seconds a world with enough processes may take to form.
-        cooldown_range: For how many seconds a node takes no new process after a failure, at first
-            and at most; None for 1 and 60.
-        discovery: Has `find_available_hosts_and_slots()`, for `override_discovery=False`.
+        min_num_proc: The minimum number of processes in a world.
+        max_num_proc: The maximum number; None: as many as the cluster takes.
+        reset_limit: The maximum number of new worlds after the first; None for any number.
+        elastic_timeout: The seconds that a world with enough processes may take to form.
+        cooldown_range: The seconds for which a node gets no new process after a failure: the
+            initial and the maximum value; None for 1 and 60.
+        discovery: Provides `find_available_hosts_and_slots()`, for `override_discovery=False`.
     """
 
     timeout_s: float = 30
@@ -79,7 +79,7 @@ class ElasticRaySettings(RaySettings):
 
 
 def write_key(path: str | None, text: str | None) -> None:
-    """Write an ssh key that Horovod's programs hand over, for what else they do with it."""
+    """Write an ssh key from a Horovod program, for the program's other uses of it."""
     if path is None or text is None or Path(path).exists():
         return
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,7 +1,7 @@
 """Ray Train on Sirtaki: `TorchTrainer(loop, torch_config=SirtakiConfig())`.
 
-For loops of other frameworks `DataParallelTrainer(loop, backend_config=SirtakiConfig())`. In the
-loop `hvd.init()` joins the other workers, and PyTorch's default group is one of ours.
+For loops of other frameworks, use `DataParallelTrainer(loop, backend_config=SirtakiConfig())`. In
+the loop, `hvd.init()` joins the other workers, and PyTorch's default group is one of ours.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SirtakiConfig(TorchConfig):  # type: ignore[misc]
     """A backend for Ray Train whose workers are ranks of a world.
 
     Args:
-        timeout_s: How long operations of PyTorch's default group wait for other workers.
+        timeout_s: The seconds that operations of PyTorch's default group wait for other workers.
     """
 
     def __init__(self, timeout_s: int = 1800) -> None:
@@ -32,12 +32,12 @@ class SirtakiConfig(TorchConfig):  # type: ignore[misc]
 
     @property
     def backend_cls(self) -> type[Any]:
-        """What Ray calls when workers start and end."""
+        """Return the class that Ray calls when workers start and end."""
         return _Backend
 
 
 class _Served:
-    """The store that a worker serves, as long as the process lives."""
+    """The store that a worker serves as long as the process lives."""
 
     kept = contextlib.ExitStack()
 
@@ -60,7 +60,7 @@ class _Backend(_TorchBackend):  # type: ignore[misc]
     """See `SirtakiConfig`."""
 
     def on_start(self, worker_group: Any, backend_config: SirtakiConfig) -> None:
-        """Give the workers their places, and make PyTorch's group."""
+        """Assign the workers their places, and create PyTorch's group."""
         nodes = worker_group.execute(_node)
         places = worker_group.execute_single(0, _serve, nodes)
         ray.get(
@@ -72,6 +72,6 @@ class _Backend(_TorchBackend):  # type: ignore[misc]
         super().on_start(worker_group, backend_config)
 
     def on_shutdown(self, worker_group: Any, backend_config: SirtakiConfig) -> None:
-        """Leave the world, then do what Ray does for PyTorch."""
+        """Leave the world, then do the same as Ray for PyTorch."""
         worker_group.execute(lifecycle.shutdown)
         super().on_shutdown(worker_group, backend_config)

@@ -1,4 +1,4 @@
-"""The actor in which a rank runs."""
+"""The actor of a rank."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from sirtaki.rendezvous.world.placement import Placement, placements
 
 
 class BaseHorovodWorker:
-    """One rank of a `RayExecutor`: an actor that calls the functions it is given.
+    """One rank of a `RayExecutor`: an actor that calls the functions passed to it.
 
     Args:
-        world_rank: The rank at which it was made; it may get another one with its place.
+        world_rank: The rank at its creation; its place may change it.
         world_size: The number of ranks.
     """
 
@@ -34,11 +34,11 @@ class BaseHorovodWorker:
         self._served = ExitStack()
 
     def node_id(self) -> str:
-        """Return Ray's name of the node, which is not that of the machine."""
+        """Return Ray's name of the node, which differs from the machine's."""
         return str(ray.get_runtime_context().get_node_id())
 
     def introduce(self) -> tuple[str, str, str]:
-        """Return the node, the machine's name, and which Sirtaki is installed there."""
+        """Return the node, the machine's name, and the installed version of Sirtaki."""
         return self.node_id(), self.hostname(), sirtaki.__version__
 
     def hostname(self) -> str:
@@ -46,7 +46,7 @@ class BaseHorovodWorker:
         return socket.gethostname()
 
     def get_gpu_ids(self) -> list[Any]:
-        """Return the GPUs that Ray has given this actor."""
+        """Return the GPUs that Ray has assigned to this actor."""
         return list(ray.get_gpu_ids())
 
     def update_env_vars(self, env_vars: Mapping[str, Any]) -> None:
@@ -58,19 +58,20 @@ class BaseHorovodWorker:
         return dict(os.environ)
 
     def set_queue(self, queue: Any) -> None:
-        """Say where `ray_logger.log` sends what it is given."""
+        """Set the destination of `ray_logger.log`."""
         ray_logger.configure(queue)
 
     def serve(self, hosts: Sequence[str], interfaces: Sequence[str]) -> list[Placement]:
-        """Serve the store where the ranks meet, as long as this actor lives.
+        """Serve the store where the ranks meet, while this actor lives or until the next call.
 
         Args:
-            hosts: For each rank the node it is on.
-            interfaces: Where to listen; none: everywhere.
+            hosts: The node of each rank.
+            interfaces: The interfaces to listen on; empty for all.
 
         Returns:
-            A placement for each rank. Whoever has it can join; Ray carries it.
+            A placement for each rank. Its holder can join; Ray sends it.
         """
+        self._served.close()
         context = placements(len(hosts), hosts, interfaces=interfaces)
         return self._served.enter_context(context)
 
@@ -85,17 +86,17 @@ class BaseHorovodWorker:
         executable_args: Sequence[Any] | None = None,
         executable_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make the object that `execute` hands to its functions."""
+        """Create the object that `execute` passes to its functions."""
         if executable_cls is not None:
             arguments = executable_args or (), executable_kwargs or {}
             self.executable = placed.call(executable_cls, *arguments[0], **arguments[1])
 
     def execute(self, func: Callable[[Any], Any]) -> Any:
-        """Return what `func` returns of the object that this actor has."""
+        """Return the result of `func` on this actor's object."""
         return placed.call(func, self.executable)
 
     def run(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return what `func(*args, **kwargs)` returns."""
+        """Return the result of `func(*args, **kwargs)`."""
         return placed.call(func, *args, **kwargs)
 
     def leave(self) -> None:

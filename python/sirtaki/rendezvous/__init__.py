@@ -1,1 +1,1 @@
-"""How ranks meet before they have links: a key-value store and the hand-shake of a host."""
+"""How ranks meet before they have links: a key-value store, and the meeting of a host."""

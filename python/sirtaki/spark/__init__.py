@@ -20,7 +20,7 @@ __all__ = ["SparkRunError", "run", "run_elastic"]
 
 
 def __getattr__(name: str) -> object:
-    """Load what the driver uses when it is used: ranks import this package too."""
+    """Load the driver's modules on first use, because ranks import this package too."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)

@@ -1,4 +1,4 @@
-"""What runs in each task of the barrier stage: it starts a rank and hands back its result."""
+"""The code in each task of the barrier stage: starts a rank and returns its result."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import IO, Any
 
 from sirtaki.launch.starters import bound
+from sirtaki.rendezvous.lasting import Lasting, start_thread
 from sirtaki.rendezvous.stores.store import Store, open_store
 from sirtaki.rendezvous.world.placement import Placement
 from sirtaki.spark.failures import PYTHON_HINT
@@ -34,7 +35,7 @@ from sirtaki.spark.task import GPUS
 
 _STORE_SECONDS = 60.0
 _READ_BYTES = 1 << 16
-# Spark's own, which would let a user's process pose as one of its workers.
+# Spark's own secrets, with which a user's process could pose as one of its workers.
 _SECRETS = ("PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_SOCK_PATH")
 # How long ranks may take to end by themselves when another has failed.
 _GRACE_SECONDS = 1.0
@@ -42,7 +43,7 @@ _FOR_EVER = 1e9
 
 
 def task(call: Call) -> Callable[[Any], Iterator[tuple[int, bytes]]]:
-    """Return the function of a partition: it yields the rank and what its process answered."""
+    """Return the function of a partition, which yields the rank and its process's answer."""
 
     def run(_: Any) -> Iterator[tuple[int, bytes]]:
         from pyspark import BarrierTaskContext
@@ -51,10 +52,10 @@ def task(call: Call) -> Callable[[Any], Iterator[tuple[int, bytes]]]:
         number, size = context.partitionId(), len(call.places)
         place = call.places[number]
         store = open_store(place.store, _STORE_SECONDS, place.secret)
-        # Ranks whose tasks share a container are on one host, which others may share, too.
+        # Ranks whose tasks share a container share a host, possibly with other containers.
         container = os.environ.get("CONTAINER_ID", "")
         store.set(f"{STARTED}/{number}", f"{_host()}:{container}".encode())
-        # Spark's allGather would look once a second whether all are there.
+        # Spark's allGather would check only once a second whether all are there.
         hosts = [store.get(f"{STARTED}/{each}", _FOR_EVER).decode() for each in range(size)]
         rank = ranks_by_host(hosts)[number]
         store.set(f"{PLACED}/{number}", json.dumps([rank, _host()]).encode())
@@ -66,7 +67,7 @@ def task(call: Call) -> Callable[[Any], Iterator[tuple[int, bytes]]]:
 
 
 def ranks_by_host(hosts: Sequence[str]) -> list[int]:
-    """Return the rank of each task: those of a host side by side, task 0's host first."""
+    """Return the rank of each task: consecutive on each host, task 0's host first."""
     first = {host: number for number, host in reversed(list(enumerate(hosts)))}
     order = sorted(range(len(hosts)), key=lambda number: first[hosts[number]])
     ranks = [0] * len(hosts)
@@ -80,7 +81,7 @@ def _host() -> str:
 
 
 def _run(call: Call, place: Placement, store: Store, gpus: Sequence[str]) -> bytes:
-    """Run the rank's process; return its pickled answer, or raise when it has failed."""
+    """Run the rank's process; return its pickled answer, or raise if it failed."""
     environ = environment(call.variables, gpus)
     answer_end, rank_end = os.pipe()
     rank = subprocess.Popen(
@@ -118,21 +119,21 @@ def _run(call: Call, place: Placement, store: Store, gpus: Sequence[str]) -> byt
 
 
 def environment(given: Mapping[str, str] | None, gpus: Sequence[str]) -> dict[str, str]:
-    """Return the environment of a rank: the one given, else the executor's."""
+    """Return the environment of a rank: the given one, or the executor's."""
     base = os.environ if given is None else given
     environ = {name: value for name, value in base.items() if name not in _SECRETS}
     return {**environ, GPUS: ",".join(gpus)}
 
 
 def _ended_with_others(rank: subprocess.Popen[bytes], store: Store) -> threading.Event:
-    """Kill a rank soon after the job is over; returns what is set when that has happened.
+    """Kill a rank soon after the job is over; return an event that is set when this happened.
 
-    Spark itself would take longer to end the tasks of a stage that has failed.
+    Spark itself takes longer to end the tasks of a failed stage.
     """
     killed = threading.Event()
 
     def wait() -> None:
-        # A store that has gone was the driver's.
+        # A store that is gone was the driver's.
         with contextlib.suppress(OSError):
             store.get(OVER, _FOR_EVER)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -154,32 +155,34 @@ def _hand_over(stream: IO[bytes] | None, call: Call, place: Placement) -> None:
             write_part(stream, pickle.dumps(place))
             write_part(stream, call.function)
     except BrokenPipeError:
-        pass  # it has ended already, which its exit code tells
+        pass  # it has ended already, as its exit code shows
 
 
 def _failure(rank: int, code: int, answer: bytes) -> Failed:
     if not answer:
         how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
         text = f"its process {how} before its function returned"
-        return Failed(rank, _host(), f"{text}; if it never began, {PYTHON_HINT}", None)
-    return Failed(rank, _host(), pickle.loads(answer)["text"], answer)
+        return Failed(rank, _host(), f"{text}; if it never began, {PYTHON_HINT}")
+    told = pickle.loads(answer)
+    return Failed(rank, _host(), told["text"], told["error"], told["follows"])
 
 
 def _relayed(stream: IO[bytes] | None, name: str, rank: int, store: Store) -> threading.Thread:
-    """Send what a rank prints to the driver, by whole lines."""
+    """Send a rank's output to the driver, by whole lines."""
     assert isinstance(stream, io.BufferedReader)
+
+    lasting = Lasting(f"sending what rank {rank} prints")
 
     def relay() -> None:
         rest, number = b"", 0
         while data := stream.read1(_READ_BYTES):
             lines, newline, rest = (rest + data).rpartition(b"\n")
-            # A driver that has gone has told Spark to end this task.
-            with contextlib.suppress(OSError):
+            # A driver that is gone has made Spark end this task.
+            with lasting:
                 store.set(f"{OUTPUT}/{rank}/{name}/{number}", lines + newline)
             number += 1
         if rest:
-            store.set(f"{OUTPUT}/{rank}/{name}/{number}", rest + b"\n")
+            with lasting:
+                store.set(f"{OUTPUT}/{rank}/{name}/{number}", rest + b"\n")
 
-    thread = threading.Thread(target=relay, daemon=True)
-    thread.start()
-    return thread
+    return start_thread(relay, "sirtaki-output")

@@ -1,6 +1,6 @@
-"""Settings of Spark for elastic jobs, as pairs for `SparkConf.set`.
+"""Spark's settings for elastic jobs, as pairs for `SparkConf.set`.
 
-Spark calls `spark.excludeOnFailure` what Horovod's names call a blacklist.
+Spark's `spark.excludeOnFailure` is the blacklist in Horovod's names.
 """
 
 SPARK_CONF_ALWAYS_RESTART_FAILED_TASK = ("spark.task.maxFailures", "2147483647")

@@ -1,4 +1,4 @@
-"""The driver's side of Spark: its context, its settings, what ranks print there."""
+"""The driver's side of Spark: its context, its settings, and the ranks' output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEFAULT_START_SECONDS = 600.0
 
 
 def active_context() -> SparkContext:
-    """Return the driver's context. Raises Exception where there is none, with what to do."""
+    """Return the driver's context. Without one, raises Exception with the remedy."""
     try:
         from pyspark import SparkContext
         from pyspark.sql.utils import is_remote
@@ -44,7 +44,7 @@ def active_context() -> SparkContext:
 
 
 def process_count(context: SparkContext, given: int | None, verbose: int) -> int:
-    """Return how many ranks to start. Raises ValueError."""
+    """Return the number of ranks to start. Raises ValueError."""
     if given is None:
         given = int(context.defaultParallelism)
         if verbose:
@@ -55,7 +55,7 @@ def process_count(context: SparkContext, given: int | None, verbose: int) -> int
 
 
 def start_seconds(given: float | None) -> float:
-    """Return how long tasks may take to start."""
+    """Return the seconds that tasks may take to start."""
     if given is not None:
         return given
     text = os.environ.get("HOROVOD_SPARK_START_TIMEOUT", "")
@@ -70,7 +70,7 @@ def make_call(
     executable: str | None,
     env: Mapping[str, str] | None,
 ) -> Call:
-    """Describe what each rank is to do. Raises TypeError when it cannot be sent."""
+    """Describe the work of each rank. Raises TypeError if it cannot be sent."""
     try:
         function = pickled((fn, tuple(args), dict(kwargs or {})))
     except Exception as error:
@@ -86,14 +86,14 @@ def make_call(
 
 
 class Output:
-    """Shows what ranks print, each line with the rank it comes from."""
+    """Prints the ranks' output, each line with its rank."""
 
     def __init__(self, stdout: IO[str] | None, stderr: IO[str] | None, timestamps: bool) -> None:
         self._streams = {"stdout": stdout or sys.stdout, "stderr": stderr or sys.stderr}
         self._timestamps = timestamps
 
     def show(self, key: str, lines: bytes) -> None:
-        """Show lines that were left under a key of `messages.OUTPUT`."""
+        """Print lines stored under a key of `messages.OUTPUT`."""
         _, _, rank, name, _ = key.split("/")
         now = time.strftime("%a %b %d %H:%M:%S %Y") if self._timestamps else ""
         stream = self._streams[name]

@@ -1,4 +1,4 @@
-"""What goes wrong on Spark, in the words of who called `run`."""
+"""Failures on Spark, in terms of `run` and its callers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 PYTHON_HINT = "set PYSPARK_PYTHON to a Python that has sirtaki, or give run(executable=…)"
 _MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
-# Of a task of its own, and of one of a barrier stage, where the host is not told.
+# For an ordinary task, and for one of a barrier stage, where the host is missing.
 _LOST_TASK = re.compile(
     r"(?:Lost task (\d+)\.\d+ in stage \S+ \(TID \d+\) \(([^)]+)\): "
     r"|barrier task \w+\(\d+, (\d+)\) finished unsuccessfully\.\s*)ExecutorLostFailure (.+)"
@@ -22,7 +22,7 @@ class SparkRunError(RuntimeError):
 
 
 def unpicklable(function: Callable[..., Any], error: BaseException) -> TypeError:
-    """Return what to raise when a call cannot be sent to the ranks."""
+    """Return the error for a call that cannot be sent to the ranks."""
     name = getattr(function, "__qualname__", repr(function))
     return TypeError(
         f"{name} or its arguments cannot be sent to the ranks: {error}. Open files, locks, "
@@ -32,7 +32,7 @@ def unpicklable(function: Callable[..., Any], error: BaseException) -> TypeError
 
 
 def too_few(started: int, wanted: int, seconds: float) -> str:
-    """Say that tasks have not started in time."""
+    """Return the message about tasks that have not started in time."""
     return (
         f"Timed out waiting for Spark tasks to start: {started} of {wanted} "
         f"have started after {seconds:g} s. Please check that you have enough resources to run "
@@ -43,12 +43,12 @@ def too_few(started: int, wanted: int, seconds: float) -> str:
 
 
 def explained(error: BaseException, wanted: int, places: Mapping[int, tuple[int, str]]) -> str:
-    """Say why Spark has ended a stage of which no rank has failed.
+    """Return the reason why Spark ended a stage without a failed rank.
 
     Args:
-        error: What Spark raised.
+        error: The error from Spark.
         wanted: The number of ranks.
-        places: The rank and the host of each task that is known.
+        places: The rank and host of each known task.
     """
     text = str(error)
     if "SPARK-24819" in text:
@@ -80,7 +80,7 @@ def explained(error: BaseException, wanted: int, places: Mapping[int, tuple[int,
 
 
 def missing_module_hint(name: str) -> str:
-    """Say what to do about a module that ranks do not have."""
+    """Return advice about a module that ranks lack."""
     return (
         f"install what provides {name!r} where the executors run, or send your own file there with "
         "sc.addPyFile"

@@ -1,4 +1,4 @@
-"""What driver, tasks and ranks tell one another."""
+"""The messages between driver, tasks and ranks."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ import struct
 from dataclasses import dataclass
 from typing import IO, Any
 
+from sirtaki import shipped
 from sirtaki.rendezvous.world.placement import Placement
 
-# In the store that the driver serves; each is followed by "/" and a number.
+# Keys in the driver's store; each is followed by "/" and a number.
 STARTED = "spark/started"
 FAILED = "spark/failed"
 OUTPUT = "spark/output"
 # A task's rank and host, as a list.
 PLACED = "spark/placed"
-# Set when the job is over: what still runs is to end.
+# Set when the job is over, to end everything that still runs.
 OVER = "spark/over"
 _LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
 class Call:
-    """What each task is handed.
+    """The data passed to each task.
 
     Attributes:
         function: The pickled function with its arguments.
-        places: A placement for each rank; whoever has one can join.
-        version: Of the driver's Python, as functions do not travel between versions.
+        places: A placement for each rank; its holder can join.
+        version: The driver's Python version; functions cannot be sent between versions.
         path: The driver's import path.
         executable: The Python of the ranks; "": that of Spark's workers.
-        variables: The environment of the ranks in place of the executor's; None for the latter.
+        variables: The environment of the ranks in place of the executor's; None for the executor's.
     """
 
     function: bytes
@@ -42,12 +43,21 @@ class Call:
 
 @dataclass(frozen=True)
 class Failed:
-    """How a rank has failed."""
+    """The failure of a rank.
+
+    Attributes:
+        rank: The rank.
+        host: Its host.
+        text: The traceback, or any other information.
+        error: The pickled exception; None without a picklable one.
+        is_consequence: Whether it only results from another rank's failure.
+    """
 
     rank: int
     host: str
     text: str
-    error: bytes | None
+    error: bytes | None = None
+    is_consequence: bool = False
 
 
 def write_part(stream: IO[bytes], data: bytes) -> None:
@@ -57,13 +67,11 @@ def write_part(stream: IO[bytes], data: bytes) -> None:
 
 
 def read_part(stream: IO[bytes]) -> bytes:
-    """Read what `write_part` has written; b"" at the end."""
+    """Read the bytes of `write_part`; return b"" at the end."""
     head = stream.read(_LENGTH.size)
     return stream.read(_LENGTH.unpack(head)[0]) if len(head) == _LENGTH.size else b""
 
 
 def pickled(value: Any) -> bytes:
-    """Pickle anything, functions of scripts and notebooks too."""
-    import cloudpickle
-
-    return bytes(cloudpickle.dumps(value))
+    """Pickle any object, including functions of scripts and notebooks."""
+    return shipped.dumps(value)

@@ -1,6 +1,6 @@
 """A rank: the process that a Spark task starts. `python -m sirtaki.spark.rank DESCRIPTOR`.
 
-It reads what to call from its standard input and writes what came of it to the descriptor.
+It reads its call from standard input and writes the outcome to the descriptor.
 """
 
 from __future__ import annotations
@@ -12,32 +12,41 @@ import sys
 import traceback
 from typing import Any
 
+from sirtaki import shipped
 from sirtaki.core import placed
 from sirtaki.spark.failures import missing_module_hint
 from sirtaki.spark.messages import pickled, read_part, write_part
 
 
 def main() -> int:
-    """Work as one rank; returns 0, or 1 when the function raised."""
+    """Run as one rank; return 0, or 1 if the function raised."""
     said, place, call = (read_part(sys.stdin.buffer) for _ in range(3))
     surroundings = json.loads(said)
     try:
-        result: dict[str, Any] = {"value": _called(surroundings, place, call)}
+        result = _returned(_called(surroundings, place, call))
     except BaseException as error:
         traceback.print_exc()
-        result = {"error": error, "text": traceback.format_exc()}
+        result = _raised(error)
+    with os.fdopen(int(sys.argv[1]), "wb") as answer:
+        write_part(answer, pickle.dumps(result))
+    return 1 if "text" in result else 0
+
+
+def _returned(value: Any) -> dict[str, Any]:
+    """Return a function's result as parts that can each be read without the others."""
     try:
-        data = pickled(result)
-        if "text" in result:
-            # Some exceptions can be written but not read again.
-            pickle.loads(data)
+        return {"value": pickled(value)}
     except Exception as error:
         why = f"what this rank returned cannot be sent back: {error!r}"
-        result = {"error": None, "text": result.get("text", why)}
-        data = pickled(result)
-    with os.fdopen(int(sys.argv[1]), "wb") as answer:
-        write_part(answer, data)
-    return 1 if "text" in result else 0
+        return {"error": None, "text": why, "follows": False}
+
+
+def _raised(error: BaseException) -> dict[str, Any]:
+    from sirtaki.core.errors import HorovodInternalError
+
+    follows = isinstance(error, HorovodInternalError)
+    text = traceback.format_exc()
+    return {"error": shipped.error_bytes(error), "text": text, "follows": follows}
 
 
 def _called(surroundings: dict[str, Any], place: bytes, call: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""`run`: ranks started by the tasks of a barrier stage, results by way of Spark."""
+"""`run`: ranks started by the tasks of a barrier stage, with results through Spark."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
+from sirtaki import shipped
 from sirtaki.rendezvous.stores.store import open_store
 from sirtaki.rendezvous.stores.store_server import StoreServer
 from sirtaki.rendezvous.world.placement import served_placements
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _TURN_SECONDS = 0.1
 _STORE_SECONDS = 5.0
-# How long the failure of a rank may take to get here after Spark has said that its task failed.
+# The time for a rank's failure to arrive after Spark has reported that its task failed.
 _LAST_WORDS_SECONDS = 1.0
 _numbers = itertools.count()
 
@@ -53,35 +54,35 @@ def run(
 ) -> list[T]:
     """Call `fn(*args, **kwargs)` on ranks that Spark's tasks start, and return their results.
 
-    The interface is that of `horovod.spark.run`. The job's secret travels in the tasks' closure: on
-    a network that others read, set `spark.network.crypto.enabled`.
+    The interface is that of `horovod.spark.run`. The job's secret is part of the tasks' closure: on
+    a network that others can read, set `spark.network.crypto.enabled`.
 
     Args:
         fn: The function; it calls `hvd.init()`.
         args: Its arguments.
         kwargs: Its named arguments.
         num_proc: The number of ranks, each in a task; default: `spark.default.parallelism`.
-        start_timeout: How many seconds the tasks may take to start; default:
+        start_timeout: The seconds that the tasks may take to start; default:
             HOROVOD_SPARK_START_TIMEOUT, else 600.
         use_mpi: Refused: Spark starts the ranks.
-        use_gloo: Accepted; nothing is to be chosen.
+        use_gloo: Accepted and ignored.
         extra_mpi_args: Refused.
         env: The whole environment of the ranks; default: that of Spark's workers.
-        stdout: Where the ranks' output goes; default: this process's.
+        stdout: The destination of the ranks' output; default: this process's.
         stderr: The same for their errors.
-        verbose: 0 keeps the number of ranks that was inferred to itself.
-        nics: The network interfaces of the driver at which ranks reach it.
-        prefix_output_with_timestamp: Whether each line begins with the time.
+        verbose: 0 does not print the inferred number of ranks.
+        nics: The network interfaces on which ranks reach the driver.
+        prefix_output_with_timestamp: Whether to prefix each line with the time.
         executable: The Python of the ranks; default: that of Spark's workers.
 
     Returns:
-        What each rank returned, by rank.
+        The ranks' return values, by rank.
 
     Raises:
-        SparkRunError: A rank failed; a RuntimeError that names the rank, its host, and shows its
-            traceback. Its cause is the rank's exception. Or its executor was lost, or Spark has
-            too few slots, or the workers' Python does not fit.
-        ValueError: MPI was asked for, or `num_proc` is below 1.
+        SparkRunError: A rank failed; a RuntimeError that names the rank and its host, with a
+            traceback. Its cause is the rank's exception. Or a rank's executor was lost, or Spark
+            has too few slots, or the workers' Python is incompatible.
+        ValueError: MPI was requested, or `num_proc` is below 1.
         TypeError: The function or an argument cannot be sent.
         Exception: There is no SparkContext, or the tasks have not started in time.
     """
@@ -117,7 +118,7 @@ class _Job:
         server.on_set = self._note
 
     def _note(self, key: str, value: bytes) -> None:
-        """Take what tasks say, in the thread of the store."""
+        """Handle messages of tasks, in the store's thread."""
         if key.startswith(f"{OUTPUT}/"):
             self._output.show(key, value)
             self._server.discard(key)
@@ -149,7 +150,9 @@ class _Job:
         if self._error is not None:
             self._end(group)
             raise self._explained(self._error)
-        values = {rank: pickle.loads(row)["value"] for rank, row in self._rows}
+        values = {
+            rank: shipped.value_of(pickle.loads(row)["value"], rank) for rank, row in self._rows
+        }
         return [values[rank] for rank in range(self._size)]
 
     def _collect(self, group: str) -> None:
@@ -162,7 +165,7 @@ class _Job:
             self._error = error
 
     def _end(self, group: str) -> None:
-        """End what still runs: tasks hear of it sooner from us than Spark kills them."""
+        """End everything that still runs: tasks learn of it from us before Spark kills them."""
         place = self._call.places[0]
         store = open_store(place.store, _STORE_SECONDS, place.secret)
         store.set(OVER, b"")
@@ -170,11 +173,11 @@ class _Job:
         self._context.cancelJobGroup(group)
 
     def _first(self) -> Failed | None:
-        """Return the failure that others follow from, which may come after them."""
-        return next((f for f in list(self._failed) if not _is_consequence(f)), None)
+        """Return the failure that caused the others, even if it arrived after them."""
+        return next((f for f in list(self._failed) if not f.is_consequence), None)
 
     def _explained(self, error: BaseException) -> BaseException:
-        """Return what to raise for a stage that failed."""
+        """Return the error to raise for a failed stage."""
         deadline = time.monotonic() + _LAST_WORDS_SECONDS
         while (first := self._first()) is None and time.monotonic() < deadline:
             time.sleep(_TURN_SECONDS)
@@ -186,18 +189,5 @@ class _Job:
             "one or more processes exited with non-zero status; the first: rank "
             f"{first.rank} ({first.host}) failed:\n{first.text}"
         )
-        failure.__cause__ = _error_of(first) or error
+        failure.__cause__ = shipped.error_of(first.error) or error
         return failure
-
-
-def _error_of(failed: Failed) -> BaseException | None:
-    if failed.error is None:
-        return None
-    error = pickle.loads(failed.error)["error"]
-    return error if isinstance(error, BaseException) else None
-
-
-def _is_consequence(failed: Failed) -> bool:
-    from sirtaki.core.errors import HorovodInternalError
-
-    return isinstance(_error_of(failed), HorovodInternalError)

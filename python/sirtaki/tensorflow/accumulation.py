@@ -1,4 +1,4 @@
-"""Adding up the gradients of several passes before they are reduced."""
+"""Accumulation of the gradients of several passes before their reduction."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Accumulation:
     """Sums of gradients in variables, within graphs and in eager mode.
 
     Args:
-        passes: After how many passes the sums are reduced.
-        average: Whether they are divided by the passes then.
+        passes: The number of passes before the sums are reduced.
+        average: Whether the sums are then divided by the passes.
     """
 
     def __init__(self, passes: int, average: bool) -> None:
@@ -25,14 +25,14 @@ class Accumulation:
 
     @property
     def variables(self) -> list[Any]:
-        """What holds the sums, and how many passes are in them."""
+        """The variables of the sums and of their number of passes."""
         return [] if self._count is None else [self._count, *self._sums]
 
     def add(self, gradients: list[Any], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
         """Add gradients; return the reduced sums in a step's last pass.
 
         Args:
-            gradients: Dense tensors or None, the same ones None in every pass.
+            gradients: Dense tensors or None; None in the same positions in every pass.
             reduce: Reduces sums over the ranks.
 
         Raises:
@@ -60,10 +60,10 @@ class Accumulation:
         return reduced
 
     def apply(self, apply: Callable[[], Any], step: Any = None) -> Any:
-        """Run `apply` in every last pass; in the others count the step, if there is one to count.
+        """Run `apply` in every last pass; in other passes, count the step if there is a counter.
 
         Args:
-            apply: Applies what `add` has returned in this pass.
+            apply: Applies the result of `add` in this pass.
             step: A variable that counts steps.
         """
 
@@ -90,7 +90,7 @@ class Accumulation:
     def _take(
         self, reduce: Callable[[list[Any]], list[Any]], present: list[int], gradients: int
     ) -> list[Any]:
-        """Return the reduced sums, and begin new ones; `present` are their places."""
+        """Return the reduced sums, and start new ones; `present` are their positions."""
         sums: list[Any] = [None] * gradients
         for place, each in zip(present, self._sums, strict=True):
             total = tf.identity(each)

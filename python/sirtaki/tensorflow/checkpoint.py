@@ -35,7 +35,7 @@ class TensorFlowFramework(Framework):
     def to_host(self, leaf: Any) -> Any:
         """See `Framework`."""
         array = super().to_host(leaf)
-        # NumPy's own text for a type of another library, such as bfloat16, says only its size.
+        # NumPy's text for another library's type, such as bfloat16, contains only its size.
         return array._replace(dtype=leaf.dtype.name) if leaf.dtype.kind == "V" else array
 
 

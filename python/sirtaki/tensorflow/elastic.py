@@ -1,4 +1,4 @@
-"""Elastic training with TensorFlow, mirrors ``horovod.tensorflow.elastic``."""
+"""Elastic training with TensorFlow; mirrors ``horovod.tensorflow.elastic``."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ __all__ = [
 
 
 class TensorFlowState(ObjectState):
-    """State of ``tf.Variable``s.
+    """State of TensorFlow variables.
 
     Args:
         variables: The variables, in the same order on all ranks.
         session: None: sessions of TensorFlow 1 have no elastic state.
-        kwargs: Objects that can be pickled, samplers and loaders; they become attributes.
+        kwargs: Picklable objects, samplers and loaders; they become attributes.
 
     Raises:
-        NotImplementedError: There is a session.
+        NotImplementedError: A session is given.
     """
 
     def __init__(
@@ -59,21 +59,21 @@ class TensorFlowState(ObjectState):
         super().save()
 
     def restore(self) -> None:
-        """Return to what was saved last."""
+        """Restore the last saved state."""
         for variable, value in zip(self.variables, self._saved_values, strict=True):
             variable.assign(value)
         super().restore()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint saves: all of the state as it is, not as last committed."""
+        """Return the data for a checkpoint: the current state, not the last committed one."""
         values = [variable.numpy() for variable in self.variables]
         return {"variables": values, "attributes": super().state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take what `state_dict` returned, and commit it.
+        """Load the result of `state_dict`, and commit it.
 
         Raises:
-            ValueError: It is of other variables.
+            ValueError: It belongs to other variables.
         """
         require_shapes([variable.shape for variable in self.variables], state_dict["variables"])
         for variable, value in zip(self.variables, state_dict["variables"], strict=True):
@@ -87,7 +87,7 @@ class TensorFlowState(ObjectState):
 
 
 def __getattr__(name: str) -> Any:
-    if name == "TensorFlowKerasState":  # Keras takes long to import
+    if name == "TensorFlowKerasState":  # Keras is slow to import
         from sirtaki.keras.elastic import KerasState
 
         return KerasState

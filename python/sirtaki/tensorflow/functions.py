@@ -29,9 +29,16 @@ def broadcast_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """Overwrite variables with the root's, as `broadcast_variables`; return their new values.
+    """Overwrite variables with the root's, like `broadcast_variables`; return their new values.
 
-    In a graph of TensorFlow 1 they are overwritten when what is returned is run.
+    In a graph of TensorFlow 1, running the result overwrites them.
+
+    Args:
+        variables, root_rank, process_set: As for `broadcast_variables`.
+        name: Matches the call with those of the other ranks; by default, calls match by order.
+
+    Raises:
+        ValueError, tf.errors.FailedPreconditionError: As for `broadcast_variables`.
     """
     return [tf.identity(each) for each in _assigned(variables, root_rank, name, process_set)]
 
@@ -46,16 +53,16 @@ def broadcast_variables(
     """Overwrite variables with the root's, all of a dtype in one operation.
 
     Args:
-        variables: Of TensorFlow or of Keras, in the same order on all ranks.
+        variables: Variables of TensorFlow or Keras, in the same order on all ranks.
         root_rank: A rank of the world whose values are sent.
         process_set: The ranks that take part.
-        inplace: Accepted; every variable is assigned to.
+        inplace: Accepted; every variable is assigned.
 
     Returns:
         In a graph of TensorFlow 1, an operation to run; else None.
 
     Raises:
-        ValueError: What is given is no variable, or one that has not been built; nothing was sent.
+        ValueError: An argument is no variable, or one not yet built; nothing was sent.
         tf.errors.FailedPreconditionError: The ranks' variables differ in shape or dtype.
     """
     assigned = _assigned(variables, root_rank, "broadcast_variables", process_set)
@@ -65,7 +72,7 @@ def broadcast_variables(
 def _assigned(
     given: Iterable[Any], root_rank: int, name: str | None, process_set: ProcessSet
 ) -> list[Any]:
-    """Overwrite variables; return what each assignment has returned."""
+    """Overwrite variables; return the results of the assignments."""
     variables = list(given)
     values = [_value(variable) for variable in variables]
     received = broadcast_group(values, root_rank, name, process_set, ordered=True) if values else []
@@ -91,7 +98,7 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Return the root's object on every rank; what the others pass is ignored.
+    """Return the root's object on every rank; other ranks' objects are ignored.
 
     Args:
         obj: Anything `cloudpickle` accepts, or `pickle` if that is not installed.
@@ -99,6 +106,10 @@ def broadcast_object(
         session: Accepted; no graph is needed.
         name: Matches the call with those of the other ranks.
         process_set: The ranks that take part.
+
+    Raises:
+        ValueError: An argument is wrong, or the root's object cannot be pickled.
+        HorovodInternalError: A rank was lost.
     """
     return _broadcast_object(obj, root_rank, name, process_set)
 
@@ -109,7 +120,14 @@ def broadcast_object_fn(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Callable[[Any], Any]:
-    """Return a function that does what `broadcast_object` does with an object."""
+    """Return a function that broadcasts an object like `broadcast_object`.
+
+    Args:
+        root_rank, session, name, process_set: As for `broadcast_object`.
+
+    Raises:
+        ValueError, HorovodInternalError: Raised by the function, as by `broadcast_object`.
+    """
 
     def send(obj: Any) -> Any:
         return broadcast_object(obj, root_rank, session, name, process_set)
@@ -123,5 +141,12 @@ def allgather_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """Return the objects of all ranks, in order of rank; arguments as `broadcast_object`."""
+    """Return the objects of all ranks, in order of rank.
+
+    Args:
+        obj, session, name, process_set: As for `broadcast_object`.
+
+    Raises:
+        ValueError, HorovodInternalError: As for `broadcast_object`.
+    """
     return _allgather_object(obj, name, process_set)

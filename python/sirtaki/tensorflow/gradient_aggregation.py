@@ -1,4 +1,4 @@
-"""Adding up gradients of several passes, for optimizers of your own."""
+"""Accumulation of the gradients of several passes, for custom optimizers."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from sirtaki.core.operations.gradient_reduction import local_variables
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.tensorflow.accumulation import Accumulation
+from sirtaki.tensorflow.gradient_reduction import divided, key_of
 from sirtaki.tensorflow.ops.graph_values import present_size
 
 
 class LocalGradientAggregationHelper:
-    """Adds up the gradients of several passes, and reduces their sums.
+    """Accumulates the gradients of several passes, and reduces their sums.
 
     Args:
-        backward_passes_per_step: After how many passes the sums are reduced.
+        backward_passes_per_step: The number of passes before the sums are reduced.
         allreduce_func: A function of gradients and their variables that returns reduced gradients.
-        sparse_as_dense: Whether `tf.IndexedSlices` become whole tensors.
+        sparse_as_dense: Whether `tf.IndexedSlices` become dense tensors.
         average_aggregated_gradients: Whether sums are divided by the number of passes.
-        rank: Accepted; nothing depends on it.
-        optimizer_type: Accepted; a counter of steps is found where it is given.
+        rank: Accepted and ignored.
+        optimizer_type: Accepted; a step counter is used where it is given.
         process_set: The ranks that take part.
-        scale_local_gradients: Whether gradients of local variables are divided by the number of
+        scale_local_gradients: Whether to divide gradients of local variables by the number of
             ranks.
         name: Accepted.
 
@@ -61,14 +63,14 @@ class LocalGradientAggregationHelper:
 
     def register_local_var(self, var: Any) -> None:
         """Keep the gradient of a variable on its rank."""
-        self._local[id(var)] = var
+        self._local.update((key_of(each), each) for each in local_variables(var))
 
     def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:
         """Add gradients; return the reduced sums in a step's last pass.
 
         Args:
-            grads: Tensors or None, the same ones None in every pass.
-            vars: What they are gradients of.
+            grads: Tensors or None; None in the same positions in every pass.
+            vars: The gradients' variables.
         """
         gradients = [
             tf.convert_to_tensor(each)
@@ -86,10 +88,10 @@ class LocalGradientAggregationHelper:
         """Run the closure in a step's last pass; in other passes only count the step.
 
         Args:
-            apply_grads_closure: Applies what `compute_gradients` has returned in this pass.
+            apply_grads_closure: Applies the result of `compute_gradients` in this pass.
             optimizer: Accepted; the closure knows it.
-            args: What the optimizer's `apply_gradients` was given, `global_step` perhaps.
-            kwargs: As `args`.
+            args: The arguments of the optimizer's `apply_gradients`, possibly `global_step`.
+            kwargs: As for `args`.
         """
         if self._accumulation is None:
             return apply_grads_closure()
@@ -97,7 +99,7 @@ class LocalGradientAggregationHelper:
         return self._accumulation.apply(apply_grads_closure, step)
 
     def _reduced(self, gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
-        local = [id(each) in self._local for each in variables]
+        local = [key_of(each) in self._local for each in variables]
         results = [
             self._own(each) if own else each for each, own in zip(gradients, local, strict=True)
         ]
@@ -108,7 +110,7 @@ class LocalGradientAggregationHelper:
         return results
 
     def _own(self, gradient: Any) -> Any:
-        """Return the gradient of a local variable."""
+        """Return the gradient of a local variable, scaled if requested."""
         if gradient is None or not self._scale:
             return gradient
-        return gradient / tf.cast(present_size(self._process_set), gradient.dtype)
+        return divided(gradient, present_size(self._process_set))

@@ -15,12 +15,34 @@ from sirtaki.tensorflow.ops.graph_values import present_size
 from sirtaki.tensorflow.ops.tracing import plain_python
 
 
+def key_of(variable: Any) -> int:
+    """Return a key equal for a variable, a reference to it, and a Keras variable around it."""
+    if hasattr(variable, "deref"):
+        variable = variable.deref()
+    inner = "_variable" if _casts(variable) else "_value"
+    held = getattr(variable, inner, None)
+    return id(held if isinstance(held, tf.Variable) else variable)
+
+
+def divided(gradient: Any, divisor: Any) -> Any:
+    """Divide a gradient, which may be sparse."""
+    if isinstance(gradient, tf.IndexedSlices):
+        values = gradient.values / tf.cast(divisor, gradient.dtype)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient / tf.cast(divisor, gradient.dtype)
+
+
+def _casts(variable: Any) -> bool:
+    """Return whether a variable is Keras 2's mixed-precision wrapper of another."""
+    return any(cls.__name__ == "AutoCastVariable" for cls in type(variable).__mro__)
+
+
 @dataclass
 class GradientReduction(core.GradientReduction):
-    """What is done with the gradients of a step, and of which variables.
+    """How the gradients of a step are reduced, and of which variables.
 
     Attributes:
-        sparse_as_dense: Whether `tf.IndexedSlices` are summed as whole tensors.
+        sparse_as_dense: Whether `tf.IndexedSlices` are summed as dense tensors.
     """
 
     compression: type[Compressor] = Compression.none
@@ -34,40 +56,33 @@ class GradientReduction(core.GradientReduction):
 
         Args:
             gradients: Tensors, `tf.IndexedSlices` or None.
-            variables: What they are gradients of, where that is known.
+            variables: The gradients' variables, if known.
         """
         return super().__call__(gradients, variables)
 
+    def key_of(self, variable: Any) -> int:
+        """Return a key that is equal for all forms of a variable."""
+        return key_of(variable)
+
     def reduce(self, gradients: list[Any], name: str) -> list[Any]:
         """Reduce gradients together."""
-        prescale, postscale = self.factors
-        return grouped_allreduce(
-            [tf.convert_to_tensor(each) for each in gradients],
-            compression=self.compression,
-            op=self.op,
-            process_set=self.process_set,
-            name=name,
-            prescale_factor=prescale,
-            postscale_factor=postscale,
-        )
+        dense = [tf.convert_to_tensor(each) for each in gradients]
+        return self.reduce_by(grouped_allreduce, dense, name)
 
     def kept(self, gradient: Any) -> Any:
-        """Return a gradient that is not reduced, dense if reduced ones are."""
+        """Return an unreduced gradient, dense if reduced ones are."""
         return gradient if self.goes_alone(gradient) else tf.convert_to_tensor(gradient)
 
     def divide(self, gradient: Any, divisor: Any) -> Any:
         """Divide a gradient of a local variable."""
-        if isinstance(gradient, tf.IndexedSlices):
-            values = gradient.values / tf.cast(divisor, gradient.dtype)
-            return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-        return gradient / tf.cast(divisor, gradient.dtype)
+        return divided(gradient, divisor)
 
     def divisor(self) -> Any:
-        """Return the number of ranks; in functions of elastic jobs that of the present world."""
+        """Return the number of ranks; in functions of elastic jobs, that of the current world."""
         return present_size(self.process_set)
 
     def goes_alone(self, gradient: Any) -> bool:
-        """Tell whether a gradient is sparse and stays so."""
+        """Return whether a gradient is sparse and remains sparse."""
         return isinstance(gradient, tf.IndexedSlices) and not self.sparse_as_dense
 
     def reduce_alone(self, gradient: Any, name: str) -> Any:

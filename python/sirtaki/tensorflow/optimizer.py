@@ -1,4 +1,4 @@
-"""`DistributedOptimizer` for optimizers of TensorFlow 1 and of Keras."""
+"""`DistributedOptimizer` for optimizers of TensorFlow 1 and Keras."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def DistributedOptimizer(
 
     Args:
         optimizer: A `tf.compat.v1.train.Optimizer`, or one of Keras 3 or of `tf_keras`.
-        name: Of a TensorFlow 1 optimizer.
-        use_locking: As `tf.compat.v1.train.Optimizer`.
+        name: The name of a TensorFlow 1 optimizer.
+        use_locking: As for `tf.compat.v1.train.Optimizer`.
         device_dense: Accepted; tensors are exchanged in the host's memory.
-        device_sparse: As `device_dense`.
+        device_sparse: As for `device_dense`.
         compression: The form in which gradients are sent, from `Compression`.
-        sparse_as_dense: Whether `tf.IndexedSlices` are summed as whole tensors.
-        backward_passes_per_step: How many backward passes' gradients are added up before they are
+        sparse_as_dense: Whether `tf.IndexedSlices` are summed as dense tensors.
+        backward_passes_per_step: The backward passes whose gradients are summed before they are
             reduced.
-        op: Average, Sum or Adasum (this one not with Keras).
+        op: Average, Sum or Adasum (Adasum not with Keras).
         gradient_predivide_factor: Gradients are divided by it before the sum, and by the rest of an
             average's divisor after the sum.
         average_aggregated_gradients: Whether the sum is divided by the number of passes.
@@ -58,7 +58,7 @@ def DistributedOptimizer(
         subclass of its old class.
 
     Raises:
-        ValueError: It is not an optimizer, or an argument does not fit it.
+        ValueError: It is not an optimizer, or an argument does not suit it.
     """
     if not hasattr(optimizer, "apply_gradients"):
         raise ValueError(f"{optimizer!r} is not an optimizer of TensorFlow or Keras")

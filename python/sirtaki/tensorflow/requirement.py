@@ -1,4 +1,4 @@
-"""Refuses a TensorFlow that is too old, before another import fails without giving the reason."""
+"""Refuses a TensorFlow that is too old, before another import fails without an explanation."""
 
 from __future__ import annotations
 

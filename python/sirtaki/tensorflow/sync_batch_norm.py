@@ -1,4 +1,4 @@
-"""Keras's layer, where Horovod has it."""
+"""Keras's layer, for Horovod's module layout."""
 
 from __future__ import annotations
 

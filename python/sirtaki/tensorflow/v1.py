@@ -1,4 +1,4 @@
-"""What scripts in the style of TensorFlow 1 use: graphs, sessions, hooks, its optimizers."""
+"""Support for scripts in TensorFlow 1 style: graphs, sessions, hooks and its optimizers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _ADVICE = (
 
 
 def require_graph(what: str, instead: str) -> None:
-    """Refuse what is for graphs where eager execution is on.
+    """Raise an error for a graph function under eager execution.
 
     Raises:
-        RuntimeError: It is on.
+        RuntimeError: Eager execution is on.
     """
     if tf.executing_eagerly():
         raise RuntimeError(f"{what} {_ADVICE}, or use {instead}")
@@ -32,6 +32,10 @@ def require_graph(what: str, instead: str) -> None:
 
 def broadcast_global_variables(root_rank: int, process_set: ProcessSet = global_process_set) -> Any:
     """Return an operation that overwrites the graph's global variables with the root's.
+
+    Args:
+        root_rank: The rank whose values are sent.
+        process_set: The ranks that take part.
 
     Raises:
         RuntimeError: Eager execution is on.
@@ -41,10 +45,10 @@ def broadcast_global_variables(root_rank: int, process_set: ProcessSet = global_
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
-    """Overwrites all global variables with the root's when a session has been made.
+    """Overwrites all global variables with the root's after a session is created.
 
     Args:
-        root_rank: The rank whose values are sent; also after a checkpoint was restored there.
+        root_rank: The rank whose values are sent; also after restoring a checkpoint there.
         device: Accepted; tensors are exchanged in the host's memory.
 
     Raises:
@@ -58,12 +62,12 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: 
         self.bcast_op: Any = None
 
     def begin(self) -> None:
-        """Add the operation to the graph that is now the default."""
+        """Add the operation to the current default graph."""
         if self.bcast_op is None or self.bcast_op.graph != tf.compat.v1.get_default_graph():
             self.bcast_op = broadcast_global_variables(self.root_rank)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Run it."""
+        """Run the operation."""
         session.run(self.bcast_op)
 
 
@@ -71,13 +75,13 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc
     """An optimizer of TensorFlow 1 whose gradients are reduced over the ranks.
 
     Args:
-        optimizer: The optimizer; learns from the reduced gradients.
-        reduction: What is done with them.
-        backward_passes_per_step: How many backward passes' gradients are added up before they are
+        optimizer: The optimizer that applies the reduced gradients.
+        reduction: Reduces the gradients.
+        backward_passes_per_step: The backward passes whose gradients are summed before they are
             reduced.
         average_aggregated_gradients: Whether their sum is divided by the number of passes.
-        name: Of the optimizer.
-        use_locking: As `tf.compat.v1.train.Optimizer`.
+        name: The optimizer's name.
+        use_locking: As for `tf.compat.v1.train.Optimizer`.
     """
 
     def __init__(
@@ -115,7 +119,7 @@ class DistributedV1Optimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc
 
     @plain_python
     def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """Apply the gradients; while passes are added up, only count the step."""
+        """Apply the gradients; before the last pass, only count the step."""
         return self._helper.apply_gradients(
             lambda: self._optimizer.apply_gradients(*args, **kwargs),
             self._optimizer,

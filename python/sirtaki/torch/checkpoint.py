@@ -20,7 +20,7 @@ class TorchFramework(Framework):
         """See `Framework`.
 
         Raises:
-            CheckpointError: The tensor is one that only some rank has whole.
+            CheckpointError: No single rank holds the whole tensor.
         """
         if not isinstance(leaf, torch.Tensor):
             return super().is_array(leaf)

@@ -1,24 +1,24 @@
-"""Compression of tensors while they are sent."""
+"""Compression of tensors for transmission."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch.compiler import is_compiling
 
 from sirtaki.core.operations import codecs
+from sirtaki.core.operations import compression as core
 from sirtaki.core.operations.compression import (
     BlockCompressor,
     CastCompressor,
     Compressor,
     NoneCompressor,
-    compress_for,
 )
-from sirtaki.torch.device.routes import devices
+from sirtaki.torch.device.layer import devices
 
-__all__ = ["Compression", "Compressor", "codec_of", "compress_for", "feeds_back"]
+__all__ = ["Compression", "Compressor", "codec_of", "feeds_back"]
 
 
 class _Cast(CastCompressor):
@@ -35,19 +35,19 @@ class _Cast(CastCompressor):
         return tensor.to(dtype)
 
 
-class FP16Compressor(_Cast):
-    """Sends floating point tensors as float16."""
+class FP16Compressor(_Cast, codec="float16"):
+    """Sends floating-point tensors as float16."""
 
     dtype = torch.float16
 
 
-class BF16Compressor(_Cast):
-    """Sends floating point tensors as bfloat16: the range of float32 with 8 bits of precision."""
+class BF16Compressor(_Cast, codec="bfloat16"):
+    """Sends floating-point tensors as bfloat16: the range of float32 with 8 bits of precision."""
 
     dtype = torch.bfloat16
 
 
-class Int8Compressor(_Cast, BlockCompressor):
+class Int8Compressor(_Cast, BlockCompressor, codec="int8"):
     __doc__ = BlockCompressor.__doc__
 
 
@@ -60,23 +60,15 @@ class Compression:
     int8 = Int8Compressor
 
 
-# Exactly these: what a class derived from them does is its own.
-_CODECS: Final[dict[type[Compressor], int]] = {
-    FP16Compressor: codecs.NUMBERS["float16"],
-    BF16Compressor: codecs.NUMBERS["bfloat16"],
-    Int8Compressor: codecs.NUMBERS["int8"],
-}
-
-
 def codec_of(compression: type[Compressor], tensors: Sequence[torch.Tensor], op: int) -> int:
-    """Return what the engine is to encode float32 tensors to for this compression."""
-    codec = _CODECS.get(compression, codecs.NONE)
-    if codec == codecs.NONE or (codec, op) not in codecs.REDUCED:
+    """Return the engine's codec of float32 tensors for this compression."""
+    codec = core.codec_of(compression, op)
+    if codec == codecs.NONE:
         return codecs.NONE
     served = is_compiling() or devices["cpu"] is None
     return codec if served and all(tensor.is_cpu for tensor in tensors) else codecs.NONE
 
 
 def feeds_back(compression: type[Compressor]) -> bool:
-    """Say whether the optimizer is to give back what this compression loses."""
+    """Return whether the optimizer adds the loss of this compression to later gradients."""
     return compression is Int8Compressor

@@ -20,7 +20,7 @@ class IterableShard(torch.utils.data.IterableDataset[Any]):
     Args:
         stream: Yields the same items in the same order on all ranks.
         even: As for `sirtaki.data.ShardSampler`; ignored for a `ParquetShard`.
-        place: Rank and number of ranks, if they are not those of the world.
+        place: Rank and number of ranks, if different from the world's.
 
     Raises:
         ValueError: If `even` or `place` has an invalid value.
@@ -37,8 +37,8 @@ class IterableShard(torch.utils.data.IterableDataset[Any]):
         self.reset()
 
     def reset(self) -> None:
-        """Take the part of the present world; call it before workers start."""
-        # Not where it is read: workers that are not forked are in no world.
+        """Use the shard of the current world; call it before workers start."""
+        # Computed here, because workers that are not forked are in no world.
         self._at = plan.place_of(self._place)
         if hasattr(self._stream, "reset"):
             self._stream.reset()

@@ -1,4 +1,4 @@
-"""Exchange of parameters, optimizer state and Python objects, in one place as Horovod has it."""
+"""Exchange of parameters, optimizer state and Python objects, in Horovod's module layout."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def broadcast_parameters(params: Params, root_rank: int) -> None:
         root_rank: the rank whose parameters are sent.
 
     Raises:
-        ValueError: `params` is or contains something else; nothing is sent then.
+        ValueError: `params` is or contains another type; nothing is sent.
         HorovodInternalError: the ranks disagree on a shape or dtype, or a rank was lost.
     """
     pairs = _named_tensors(params)

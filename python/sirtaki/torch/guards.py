@@ -19,16 +19,16 @@ require_finite = _guards.require_finite
 
 
 def watch_gradients(model: torch.nn.Module) -> Callable[[], None]:
-    """Have backward raise `NotFiniteError` at the first gradient of this rank that is not finite.
+    """Make backward raise `NotFiniteError` at this rank's first gradient that is not finite.
 
-    It looks at each gradient before it is reduced, and so before the sum gives it to other ranks.
-    They get `PeerLostError` when this rank ends.
+    It checks each gradient before it is reduced, so the sum cannot spread it to other ranks. They
+    raise `PeerLostError` when this rank ends.
 
     Args:
-        model: Its parameters are watched.
+        model: The model whose gradients are checked.
 
     Returns:
-        A function that ends it.
+        A function that ends the checks.
     """
     hooks = [
         parameter.register_hook(_check(f"the gradient of {name}"))

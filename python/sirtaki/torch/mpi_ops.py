@@ -1,4 +1,4 @@
-"""All operations and the basics in one place, where Horovod has them."""
+"""All operations and the basics in one module, as in Horovod."""
 
 from __future__ import annotations
 

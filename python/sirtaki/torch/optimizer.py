@@ -16,7 +16,7 @@ from sirtaki.core.world.participants import size_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.torch.compression import Compression, Compressor, feeds_back
 from sirtaki.torch.gradients.adasum_optimizer import (
-    _DistributedAdasumOptimizer as _DistributedAdasumOptimizer,  # where Horovod has it
+    _DistributedAdasumOptimizer as _DistributedAdasumOptimizer,  # for Horovod's module layout
 )
 from sirtaki.torch.gradients.adasum_optimizer import distributed_adasum_optimizer
 from sirtaki.torch.gradients.parameters import name_of_unnamed, name_parameters, partition
@@ -26,7 +26,7 @@ from sirtaki.torch.ops.allreduce import allreduce
 
 
 class _DistributedOptimizer(Wrapper):
-    """Mixed into the class of the optimizer it wraps, whose state it shares."""
+    """Mixed into the class of the wrapped optimizer, whose state it shares."""
 
     _reducer: GradientReducer
     _reduction: Reduction
@@ -39,7 +39,7 @@ class _DistributedOptimizer(Wrapper):
 
     @property
     def backward_passes_per_step(self) -> int:
-        """Backward passes whose gradients are summed before they are reduced."""
+        """The number of backward passes whose gradients are summed before their reduction."""
         return self._reducer.passes
 
     def set_backward_passes_per_step(self, passes: int) -> None:
@@ -56,12 +56,12 @@ class _DistributedOptimizer(Wrapper):
     def share_batch(self, passes: int, total: int) -> None:
         """Step with the mean of `total` gradients, of which this rank computes `passes`.
 
-        Ranks may compute different numbers of them, so the batch of a step can be the same in
+        Ranks may compute different numbers of gradients, so that a step's batch can be the same in
         worlds of different sizes.
 
         Args:
-            passes: Backward passes of this rank in each step from now on.
-            total: Those of all ranks together; the same on all of them.
+            passes: This rank's backward passes in each step from now on.
+            total: The total of all ranks; the same on all of them.
 
         Raises:
             ValueError: `passes` is not positive, or the gradients are not averaged.
@@ -83,19 +83,19 @@ class _DistributedOptimizer(Wrapper):
                 self._reducer.add_bucket([p], [name])
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's state, with what compression keeps for next steps."""
+        """Return the wrapped optimizer's state, with the residuals of compression."""
         saved = super().state_dict()
         self._reducer.feedback.save(saved, self._parameters())
         return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the wrapped optimizer's state; gradients that are being reduced are dropped."""
+        """Load the wrapped optimizer's state; gradients being reduced are dropped."""
         self._forget_gradients()
         super().load_state_dict(state_dict)
         self._reducer.feedback.load(state_dict, self._parameters())
 
     def _forget_gradients(self) -> None:
-        """Drop the gradients that are being reduced."""
+        """Drop the gradients being reduced."""
         self._reducer.reset()
         self._synchronized = False
         self._should_synchronize = True
@@ -106,11 +106,11 @@ class _DistributedOptimizer(Wrapper):
     def synchronize(self) -> None:
         """Wait until all gradients are reduced, so that you can change them before `step`.
 
-        Parameters without a gradient take part with zeros. Use `skip_synchronize` around the `step`
-        that follows.
+        Parameters without a gradient take part with zeros. Use `skip_synchronize` around the
+        following `step`.
 
         Raises:
-            HorovodInternalError: a reduction failed; the message says why.
+            HorovodInternalError: a reduction failed; the message contains the reason.
             RuntimeError: a gradient was changed since backward, and so while it was being reduced,
                 or its reduction could not be started during backward.
         """
@@ -135,11 +135,11 @@ class _DistributedOptimizer(Wrapper):
         """Wait until all gradients are reduced, then do the wrapped optimizer's step.
 
         Args:
-            closure: computes loss and gradients; the latter are reduced each time it was called.
+            closure: computes loss and gradients; the gradients are reduced after each call.
 
         Returns:
-            What the wrapped optimizer returns: the closure's loss on this rank. With LBFGS, which
-            decides by the loss, it is reduced like the gradients.
+            The wrapped optimizer's result: the closure's loss on this rank. With LBFGS, whose steps
+            depend on the loss, it is reduced like the gradients.
         """
         if not self._should_synchronize:
             self._synchronized = False
@@ -177,7 +177,7 @@ class _DistributedOptimizer(Wrapper):
             self._synchronized = False
 
     def _reduce_loss(self, loss: Any) -> Any:
-        # Ranks that disagree on the loss would stop searching at different points.
+        # Ranks that disagree on the loss would end their searches at different points.
         if not self._active or not isinstance(self, torch.optim.LBFGS):
             return loss
         if not isinstance(loss, torch.Tensor):
@@ -188,26 +188,30 @@ class _DistributedOptimizer(Wrapper):
             process_set=self._reduction.process_set,
         )
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Reset the gradients.
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """Reset the gradients, as the wrapped optimizer does.
+
+        It waits for gradients being reduced and discards them, on all ranks: a model through which
+        another one is trained, such as the discriminator of a GAN, needs no step.
+
+        Args:
+            args: for the wrapped optimizer.
+            kwargs: as `args`.
 
         Raises:
-            AssertionError: backward has run, but neither `step` nor `synchronize` after it.
+            HorovodInternalError: a reduction failed; the message contains the reason.
         """
         if self._reducer.busy:
-            raise AssertionError(
-                "optimizer.zero_grad() was called after loss.backward() but before "
-                "optimizer.step() or optimizer.synchronize(). This is prohibited: the gradients "
-                "are being reduced."
-            )
-        super().zero_grad(set_to_none=set_to_none)
+            self._reducer.discard()
+            self._synchronized = False
+        super().zero_grad(*args, **kwargs)
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """Whether the wrapped optimizer unscales gradients by itself.
+        """Return whether the wrapped optimizer unscales gradients itself.
 
-        `GradScaler.step` asks before it looks at gradients or lets the optimizer step. What it has
-        done to them before is not seen in their version counters.
+        `GradScaler.step` reads it before it checks gradients or calls the optimizer. Version
+        counters do not show its earlier changes to them.
         """
         if self._reducer.busy:
             raise RuntimeError(
@@ -222,7 +226,7 @@ class _DistributedOptimizer(Wrapper):
         self.__dict__["_step_supports_amp_scaling"] = supports
 
 
-# torch wraps `step` of classes without this mark, to run hooks that the inner step runs already.
+# Without this mark, torch wraps `step` to run hooks that the inner step already runs.
 _DistributedOptimizer.step.hooked = True  # type: ignore[attr-defined]
 
 
@@ -237,31 +241,35 @@ def DistributedOptimizer(
     groups: int | Sequence[Sequence[torch.Tensor]] | None = None,
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
+    skip_unused: bool = False,
 ) -> torch.optim.Optimizer:
     """Return an optimizer that reduces gradients over all ranks before each step.
 
-    The result is an instance of a subclass of the optimizer's own class, with the same parameter
-    groups and state. Each gradient is reduced in place as soon as backward has computed it. It has
-    the methods `synchronize`, `skip_synchronize` and `set_backward_passes_per_step` in addition.
+    The result's class is derived from the optimizer's own, with the same parameter groups and
+    state, and adds `synchronize`, `skip_synchronize` and `set_backward_passes_per_step`. Each
+    gradient is reduced in place as soon as backward has computed it.
 
     Args:
         optimizer: any PyTorch optimizer.
         named_parameters: names for error messages and the timeline, from
             `model.named_parameters()`; if given, all parameters of the optimizer must be named.
         compression: form of the gradients on the wire, from `Compression`.
-        backward_passes_per_step: how many gradients are summed on the rank before they are
+        backward_passes_per_step: the number of gradients summed on the rank before they are
             reduced.
         op: Average (default), Sum, or Adasum, which combines the steps of the ranks instead of
             the gradients.
-        gradient_predivide_factor: with Average, the part f of the division by the number of ranks
-            n that is done before the sum: gradients are divided by f first, then by n / f.
+        gradient_predivide_factor: with Average, the part f of the division by the number of ranks n
+            that precedes the sum: gradients are divided by f before it and by n / f after it.
         num_groups: deprecated, use groups.
-        groups: parameters whose gradients are reduced together: lists of them (others go one by
-            one), or a number of groups to make. Without it each gradient is reduced as soon as
+        groups: parameters whose gradients are reduced together: lists of them (others are reduced
+            one by one), or a number of groups. By default each gradient is reduced as soon as
             possible, and small ones (16 KiB at most) are reduced together.
-        sparse_as_dense: make sparse gradients dense while they are reduced; the wrapped optimizer
-            gets them sparse.
+        sparse_as_dense: convert sparse gradients to dense for the reduction; the wrapped optimizer
+            receives them sparse.
         process_set: the ranks that take part; on other ranks the optimizer works unchanged.
+        skip_unused: skip parameters for which no rank has a gradient, as the wrapped optimizer
+            does. The ranks agree on them in each step, with one more small reduction. Otherwise
+            they get zero gradients, which momentum and weight decay act on.
 
     Raises:
         TypeError: `optimizer` is not a `torch.optim.Optimizer`.
@@ -275,6 +283,8 @@ def DistributedOptimizer(
         raise ValueError("backward_passes_per_step must be > 0")
     if op == Adasum and feeds_back(compression):
         raise ValueError("op=Adasum cannot be used with Compression.int8, which is for sums")
+    if op == Adasum and skip_unused:
+        raise ValueError("op=Adasum cannot be used with skip_unused, which is for gradients")
     reduction = predivided(op, gradient_predivide_factor, process_set)
     if num_groups:
         warnings.warn("num_groups is deprecated, use groups", DeprecationWarning, stacklevel=2)
@@ -289,7 +299,9 @@ def DistributedOptimizer(
             optimizer, names, unnamed, buckets, compression, process_set
         )
 
-    reducer = GradientReducer(reduction, compression, backward_passes_per_step, sparse_as_dense)
+    reducer = GradientReducer(
+        reduction, compression, backward_passes_per_step, sparse_as_dense, skip_unused
+    )
     distributed = adopt(optimizer, _DistributedOptimizer)
     distributed._reduction = reduction
     distributed._reducer = reducer

@@ -1,4 +1,4 @@
-"""Batch normalisation with the statistics of the whole batch, that of all ranks together."""
+"""Batch normalisation with the statistics of all ranks' batches together."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class SyncBatchNorm(_BatchNorm):
     """Batch normalisation over the batch dimension of all ranks of a process set.
 
     Replaces `torch.nn.BatchNorm1d`, `2d` and `3d`; input of shape (N, C, ...), on any device, where
-    N may differ between ranks and may be zero on some. Gradients of weight and bias are those of
-    the rank's own part of the batch, for `DistributedOptimizer` to reduce. In evaluation, and in a
+    N may differ between ranks and may be zero on some. Gradients of weight and bias are for
+    the rank's part of the batch, for `DistributedOptimizer` to reduce. In evaluation, and in a
     process set of one rank, it is ordinary batch normalisation.
 
     Args:
         num_features: C.
         eps: added to the variance.
         momentum: weight of the newest batch in the running statistics; None for their average.
-        affine: whether there are a weight and a bias.
+        affine: whether to learn a weight and a bias.
         track_running_stats: whether to keep statistics for evaluation.
         process_set: the ranks that share a batch.
     """
@@ -53,7 +53,7 @@ class SyncBatchNorm(_BatchNorm):
 
         Raises:
             ValueError: the input has fewer than two dimensions, or in training the ranks together
-                have but one value per channel.
+                have only one value per channel.
         """
         if not self.training or size_of(self.process_set) == 1:
             return super().forward(input)

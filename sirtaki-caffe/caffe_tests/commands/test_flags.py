@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -145,3 +149,14 @@ def test_nothing_is_written_over_what_stands_at_a_log_files_place(tmp_path: Path
     log.info("caffe.cpp", "begins")
     log.close()
     assert (tmp_path / "caffe.INFO").read_text() == "mine"
+
+
+@pytest.mark.parametrize("module", ["main", "run_intelcaffe"])
+def test_a_pipe_that_nobody_reads_is_no_traceback(module: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    run = f"import sys; from sirtaki_caffe.commands.{module} import main; sys.exit(main())"
+    words = [sys.executable, "-c", run, "--help"]
+    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")

@@ -28,7 +28,8 @@ def listed(tmp_path: Path) -> Path:
     """Five images, whose paths hold a blank."""
     for number in range(5):
         cv2.imwrite(str(tmp_path / f"image {number}.png"), PIXELS // (number + 1))
-    lines = [f"image {number}.png {number + 10}" for number in range(5)]
+    between = (" ", "\t", " \t", "  ", "\t\t")
+    lines = [f"image {number}.png{between[number]}{number + 10}" for number in range(5)]
     (tmp_path / "list.txt").write_text("\n".join(lines) + "\n")
     return tmp_path / "list.txt"
 

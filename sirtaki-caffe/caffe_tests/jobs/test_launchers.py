@@ -33,6 +33,7 @@ def processes_in(output: str) -> list[str]:
     return re.findall(r"Number of processes: (\d+)$", output, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not (PROGRAMS / "mpirun").exists(), reason=needs.missing("mpirun beside this Python")
 )
@@ -120,6 +121,15 @@ def test_the_script_hands_flags_on_to_caffe(
     ]
     assert Path(launched.command[0]).name == "caffe"
     assert launched.variables == {"OMP_NUM_THREADS": "16", "GLOG_minloglevel": "0"}
+
+
+@pytest.mark.usefixtures("place")
+def test_the_script_uses_our_caffe_where_the_one_named_is_missing(
+    launched: Launched, capsys: Shown
+) -> None:
+    assert job("--solver", "lenet_solver.prototxt", "--caffe_bin", "/nowhere/bin/caffe") == 0
+    assert "--caffe_bin /nowhere/bin/caffe: there is no such program" in capsys.readouterr().out
+    assert launched.command[0] != "/nowhere/bin/caffe"
 
 
 @pytest.mark.usefixtures("place")

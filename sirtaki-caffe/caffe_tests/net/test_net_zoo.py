@@ -7,7 +7,7 @@ import torch
 
 from caffe_tests.nets import message
 from caffe_tests.zoo import NETS, alexnet, googlenet, lenet
-from sirtaki_caffe.layers.formats import same_order
+from sirtaki_caffe.layers.base import same_order
 from sirtaki_caffe.net.net import Net
 from sirtaki_caffe.proto.schema import TEST, TRAIN
 

@@ -199,6 +199,10 @@ def huge(field: int, size: int) -> bytes:
     return number(field * 8 + 2) + number(size)
 
 
+def test_the_null_device_holds_no_weights() -> None:
+    assert read_weights("/dev/null") == []
+
+
 @pytest.mark.parametrize(
     ("data", "error"),
     [

@@ -49,6 +49,14 @@ def test_a_name_of_several_layers_is_said_where_no_file_is_known() -> None:
     assert line.startswith("several layers have the name 'a'; weights go by names")
 
 
+def test_layers_without_names_are_said() -> None:
+    lines: list[str] = []
+    text = inputs("x", (2, 3)) + product("", "x", 3, top="b") + product("", "b", 3, top="c")
+    build(text, warn=lambda source, text: lines.append(text))
+    (line,) = lines
+    assert line.startswith("2 layers have no name; weights go by names")
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)

@@ -14,8 +14,7 @@ from caffe_tests.data.records import layer_of, numbered, write_images
 from caffe_tests.ssd.shapes import record, write_records
 from sirtaki_caffe.data.annotated.boxes import Boxes
 from sirtaki_caffe.data.annotated.distortion import distorted, from_hsv, to_hsv
-from sirtaki_caffe.data.annotated.fitting import fitted
-from sirtaki_caffe.data.annotated.preparing import Preparing
+from sirtaki_caffe.data.annotated.preparing import Preparing, fitted
 from sirtaki_caffe.data.annotated.sampling import sample
 from sirtaki_caffe.data.transform import Transformer
 from sirtaki_caffe.errors import LayerError

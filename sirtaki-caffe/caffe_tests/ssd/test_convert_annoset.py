@@ -79,11 +79,15 @@ def boxes(record: AnnotatedDatum) -> list[tuple[int, int, list[float], bool]]:
     ],
 )
 def test_annotations_become_boxes_by_label(
-    folder: Path, kind: str, expected: list[tuple[int, int, list[float], bool]]
+    folder: Path,
+    kind: str,
+    expected: list[tuple[int, int, list[float], bool]],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     if kind == "missing":
         (folder / "a.xml").unlink()
     ((key, record),) = converted(folder, "xml" if kind == "missing" else kind)
+    assert ("a.xml: there is no such file" in capsys.readouterr().err) == (kind == "missing")
     assert key == b"00000000_a.png"
     assert (record.type, record.datum.label, record.datum.encoded) == (0, -1, True)
     assert (record.datum.channels, record.datum.height, record.datum.width) == (3, 20, 40)
@@ -93,6 +97,15 @@ def test_annotations_become_boxes_by_label(
 def test_a_name_that_the_map_does_not_have_ends_it(folder: Path) -> None:
     (folder / "a.xml").write_text(XML.replace("cat", "dog"))
     with pytest.raises(CaffeError, match=r"a\.xml: the label map has no 'dog'"):
+        converted(folder, "xml")
+
+
+def test_corners_between_pixels_are_kept_and_words_refused(folder: Path) -> None:
+    (folder / "a.xml").write_text(XML.replace("<xmax>10<", "<xmax>10.5<"))
+    assert boxes(converted(folder, "xml")[0][1])[1] == (1, 1, [0, 0, 0.2625, 1], False)
+    shutil.rmtree(folder / "db")
+    (folder / "a.xml").write_text(XML.replace("<xmax>10<", "<xmax>ten<"))
+    with pytest.raises(CaffeError, match=r"a\.xml: .*xmax 'ten' is not a number"):
         converted(folder, "xml")
 
 

@@ -18,7 +18,7 @@ from caffe_tests.ssd.examples import (
 )
 from sirtaki_caffe.errors import LayerError
 from sirtaki_caffe.layers.base import World
-from sirtaki_caffe.layers.ssd.matching import match
+from sirtaki_caffe.layers.ssd.multibox_loss import match
 
 FIELDS = "num_classes: 3 code_type: CENTER_SIZE"
 

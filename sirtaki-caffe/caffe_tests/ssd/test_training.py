@@ -49,12 +49,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_it_learns_to_find_rectangles(data: Path) -> None:
     assert shown(train(data, 1, 150)) > 0.8
 
 
 @pytest.mark.job
-@pytest.mark.parametrize("processes", [2, 3])
+@pytest.mark.parametrize("processes", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_processes_train_and_detect_as_one(data: Path, processes: int) -> None:
     alone = shown(train(data, 1, 6))
     together = shown(train(data, processes, 6))

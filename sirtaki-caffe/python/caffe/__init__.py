@@ -1,4 +1,4 @@
-"""The names of pycaffe, for scripts that say `import caffe`."""
+"""The names of pycaffe, for scripts that use `import caffe`."""
 
 from caffe import classifier as classifier
 from caffe import detector as detector
@@ -8,4 +8,4 @@ from caffe.proto import caffe_pb2 as _caffe_pb2
 from sirtaki_caffe.pycaffe import *
 from sirtaki_caffe.pycaffe import __version__ as __version__
 
-del _caffe_pb2  # imported so that `caffe.proto.caffe_pb2` is there
+del _caffe_pb2  # imported to define `caffe.proto.caffe_pb2`

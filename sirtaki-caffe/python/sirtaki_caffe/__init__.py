@@ -1,6 +1,6 @@
-"""Caffe's nets as they are: prototxt files trained by PyTorch, on many processes.
+"""Caffe's nets unchanged: prototxt files trained by PyTorch, on many processes.
 
-The names of pycaffe are here too, loaded when they are used: `from sirtaki import caffe`.
+The names of pycaffe are here too, loaded on first use: `from sirtaki import caffe`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes wrong with Caffe's files and nets."""
+"""Errors of Caffe's files and nets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class CaffeError(RuntimeError):
-    """A file or a net that cannot be used; the text names the file and line, or the layer."""
+    """A file or a net that cannot be used; the message names the file and line, or the layer."""
 
 
 class BlobError(CaffeError, ValueError):
@@ -15,11 +15,11 @@ class BlobError(CaffeError, ValueError):
 
 
 class FieldError(CaffeError):
-    """A field of a solver whose value makes no sense.
+    """A field of a solver with an invalid value.
 
     Args:
-        field: Its name.
-        text: What is wrong; it names the field.
+        field: The name of the field.
+        text: The message, which names the field.
     """
 
     def __init__(self, field: str, text: str) -> None:
@@ -31,9 +31,9 @@ class LayerError(CaffeError):
     """A layer that cannot be built or run.
 
     Args:
-        layer: Its name.
-        kind: Its type, `Convolution` for instance.
-        why: What is wrong and what to do, in one sentence.
+        layer: The name of the layer.
+        kind: The type of the layer, for example `Convolution`.
+        why: The problem and its remedy, in one sentence.
     """
 
     def __init__(self, layer: str, kind: str, why: str) -> None:
@@ -43,7 +43,7 @@ class LayerError(CaffeError):
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """The end of an error's sentence, "; did you mean 'ReLU'?"; "" where nothing is alike."""
+    """Return the end of a message, "; did you mean 'ReLU'?", or "" without a similar name."""
     by_lower = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), by_lower, n=1)
     return f"; did you mean '{by_lower[near[0]]}'?" if near else ""

@@ -1,4 +1,4 @@
-"""How learnable blobs start."""
+"""Initial values of learnable blobs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _DIRECTIONS = 8
 
 
 def fill(tensor: torch.Tensor, filler: Any, random: torch.Generator) -> None:
-    """Fill a blob as its filler says.
+    """Fill a blob according to its filler.
 
-    The numbers follow Caffe's distributions, not its random stream, which is that of the Boost
-    library it was built with. `gabor` is a bank of Gabor filters as textbooks have it.
+    The numbers follow Caffe's distributions, but not its random stream, which depends on its Boost
+    library. `gabor` is a bank of Gabor filters as in textbooks.
 
     Args:
         tensor: Overwritten.
         filler: A FillerParameter.
-        random: Where random numbers come from.
+        random: The random generator.
 
     Raises:
         CaffeError: The filler is unknown or cannot fill a blob of this shape.
@@ -87,9 +87,9 @@ def _bilinear(tensor: torch.Tensor, filler: Any, random: torch.Generator) -> Non
 
 
 def _gabor(tensor: torch.Tensor, filler: Any, random: torch.Generator) -> None:
-    """Gratings under a Gaussian: eight directions, then the next wavelength; channels alike.
+    """Fill with gratings under a Gaussian: eight directions per wavelength, channels alike.
 
-    Every kernel has the mean 0 and the norm 1. Where channels are colours, gray gratings come out.
+    Every kernel has mean 0 and norm 1. If channels are colours, the gratings are gray.
     """
     if tensor.dim() != 4 or tensor.shape[1] != 3 or tensor.shape[2] != tensor.shape[3]:
         raise CaffeError(
@@ -118,7 +118,7 @@ def _first(tensor: torch.Tensor) -> int:
 
 
 def _fan(tensor: torch.Tensor, filler: Any) -> float:
-    """The n of `xavier` and `msra`."""
+    """Return the n of `xavier` and `msra`."""
     count = max(1, tensor.numel())
     fan_in = count / _first(tensor)
     fan_out = count / max(1, tensor.shape[1]) if tensor.dim() > 1 else float(count)

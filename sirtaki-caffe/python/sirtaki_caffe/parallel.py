@@ -1,4 +1,4 @@
-"""The processes that train one net, and what they exchange."""
+"""The processes that train one net, and their exchanges."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sirtaki_caffe.layers.base import Layer, Param, World
 
 
 class Processes:
-    """The processes that train one net; by default this one alone.
+    """The processes that train one net; by default only this one.
 
-    Every method is called by all of them, in the same order.
+    All of them call every method, in the same order.
 
     Args:
         rank: This process, 0 to size - 1.
-        size: How many there are.
+        size: The number of processes.
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
@@ -31,15 +31,15 @@ class Processes:
 
     @classmethod
     def current(cls) -> Processes:
-        """Those of Sirtaki where the script has called its `init`; else this one alone."""
+        """Return Sirtaki's processes if the script has called its `init`, else only this one."""
         return cls(hvd.rank(), hvd.size()) if hvd.is_initialized() else cls()
 
     @classmethod
     def join(cls) -> Processes:
-        """Meet the others, if a launcher has started several.
+        """Join the others, if a launcher has started several.
 
         Raises:
-            CaffeError: Some did not come, or the variables that describe them make no sense.
+            CaffeError: Some did not join, or the variables that describe them are invalid.
         """
         try:
             if Config.from_env().topology.size > 1:
@@ -50,26 +50,26 @@ class Processes:
 
     @property
     def world(self) -> World:
-        """What layers may know of them."""
+        """Return the information for layers."""
         return World(self.rank, self.size, self.mean_of)
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes the files and the log."""
+        """Return whether this process writes the files and the log."""
         return self.rank == 0
 
     def seed(self, chosen: int) -> int:
-        """A seed that all have in common: the one chosen, or if that is below 0 a random one."""
+        """Return a seed that all share: the given one, or a random one if that is below 0."""
         if chosen >= 0:
             return chosen
         return int(self.broadcast_object(secrets.randbits(48), "caffe.seed"))
 
     def mean(self, value: float, name: str) -> float:
-        """The mean of a number over all processes."""
+        """Return the mean of a number over all processes."""
         return self.sum([value], name)[0] / self.size
 
     def mean_of(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
-        """The mean of a tensor over all processes."""
+        """Return the mean of a tensor over all processes."""
         if self.size == 1:
             return tensor
         own = tensor.detach().cpu()  # a number or a few, wherever the net computes
@@ -77,11 +77,11 @@ class Processes:
         return torch.as_tensor(mean).to(tensor.device)
 
     def sum(self, values: Sequence[float], name: str) -> list[float]:
-        """The sums of numbers over all processes."""
+        """Return the sums of numbers over all processes."""
         return self.begin_sum(values, name)()
 
     def begin_sum(self, values: Sequence[float], name: str) -> Callable[[], list[float]]:
-        """Start `sum`; what is returned waits for it."""
+        """Start `sum`; return a function that waits for it."""
         if self.size == 1 or not values:
             return lambda: list(values)
         tensor = torch.tensor(values, dtype=torch.float64)
@@ -95,20 +95,20 @@ class Processes:
             hvd.broadcast_parameters(named, root_rank=0)
 
     def broadcast_object(self, value: Any, name: str) -> Any:
-        """What process 0 has."""
+        """Return the value of process 0."""
         if self.size == 1:
             return value
         return hvd.broadcast_object(value, root_rank=0, name=f"caffe.{name}")
 
     def gather(self, value: Any, name: str) -> list[Any]:
-        """What each has, in rank order."""
+        """Return all processes' values, in rank order."""
         if self.size == 1:
             return [value]
         return list(hvd.allgather_object(value, name=f"caffe.{name}"))
 
     @contextlib.contextmanager
     def averaged(self, tensors: Sequence[torch.Tensor], name: str) -> Iterator[None]:
-        """While entered, tensors hold their means over all processes."""
+        """Replace tensors by their means over all processes within the context."""
         if self.size == 1 or not tensors:
             yield
             return
@@ -122,10 +122,10 @@ class Processes:
 
 
 class GradientAverage:
-    """Averages gradients over the processes, each layer's as soon as it is known.
+    """Averages gradients over the processes, each layer's as soon as it is complete.
 
     Args:
-        processes: Who takes part.
+        processes: The processes that take part.
     """
 
     def __init__(self, processes: Processes) -> None:
@@ -134,11 +134,11 @@ class GradientAverage:
 
     @property
     def after_layer(self) -> Callable[[Layer, list[Param]], None] | None:
-        """To be called for each layer in its turn of the backward pass; None: there is no need."""
+        """Return a function to call after each layer of the backward pass; None if not needed."""
         return None if self._alone else lambda layer, params: self.start(layer.name, params)
 
     def start(self, name: str, params: Sequence[Param]) -> None:
-        """Begin to average the gradients of params, which have a name together."""
+        """Start to average the gradients of params, under a common name."""
         if self._alone:
             return
         gradients = []
@@ -154,14 +154,14 @@ class GradientAverage:
             self._handles.append(handle)
 
     def wait(self) -> None:
-        """Return when the gradients are the means over all processes."""
+        """Return once the gradients are means over all processes."""
         for handle in self._handles:
             hvd.synchronize(handle)
         self._handles.clear()
 
 
 def batch_statistics(layers: Sequence[Layer]) -> list[torch.Tensor]:
-    """What BatchNorm layers have seen of their process's data: means, variances, their weight."""
+    """Return the statistics of BatchNorm layers in this process: means, variances, weights."""
     found: dict[int, torch.Tensor] = {}
     for layer in layers:
         if layer.proto.type not in ("BatchNorm", "MKLBatchNorm"):

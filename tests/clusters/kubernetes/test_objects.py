@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sirtaki.launch.starters.job_script import SubmitRequest
-from sirtaki.launch.starters.kubernetes import Pods, manifest
+from sirtaki.schedulers.job_script import SubmitRequest
+from sirtaki.schedulers.kubernetes import Pods, manifest
 from tests import needs
 
 needs.package("kubernetes_validate")

@@ -66,17 +66,20 @@ def linear(**more: Any) -> Any:
 def test_pytorch_trains_validates_predicts_and_goes_on(line: Any, tmp_path: Path) -> None:
     from horovod.spark.torch import TorchModel
 
-    def worst(outputs: Any, labels: Any) -> Any:
-        return (outputs.flatten() - labels).abs().max()
+    def squared(outputs: Any, labels: Any) -> Any:
+        # As the loss has it, which broadcast [n] and [n, 1] would not give.
+        return (outputs - labels).square().mean()
 
     store = Store.create(tmp_path)
-    estimator = linear(store=store, epochs=3, validation="held", run_id="line", metrics=[worst])
+    estimator = linear(store=store, epochs=3, validation="held", run_id="line", metrics=[[squared]])
     model = estimator.fit(line)
     history = model.getHistory()
     assert [entry["epoch"] for entry in history] == [0, 1, 2]
     losses = [entry["validation"]["loss"] for entry in history]
     assert losses[2] < losses[0]
-    assert set(history[0]["train"]["all_metrics"]) == {"worst"}
+    for entry in history:
+        for part in (entry["train"], entry["validation"]):
+            assert part["all_metrics"] == {"squared": pytest.approx(part["loss"])}
     assert model.getOptimizer().param_groups[0]["lr"] == pytest.approx(0.1)
     assert list(tmp_path.glob("intermediate*")) == []
 
@@ -91,6 +94,27 @@ def test_pytorch_trains_validates_predicts_and_goes_on(line: Any, tmp_path: Path
     assert near(saved.transform(line).collect()) < 0.05
     with pytest.raises(ValueError, match="has columns"):
         more.transform(more.transform(line))
+
+
+def test_a_pipeline_is_fit_with_maps_of_parameters_and_saved(line: Any, tmp_path: Path) -> None:
+    from pyspark.ml import Pipeline, PipelineModel
+
+    estimator = linear(store=Store.create(tmp_path))
+    pipeline = Pipeline(stages=[estimator])
+    pipeline.save(f"{tmp_path}/pipeline")
+    (loaded,) = Pipeline.load(f"{tmp_path}/pipeline").getStages()
+    assert (loaded.uid, loaded.getBatchSize()) == (estimator.uid, 8)
+    assert loaded.getStore() is None
+
+    maps = [{estimator.epochs: 1}, {estimator.epochs: 2, estimator.batch_size: 16}]
+    once, twice = pipeline.fit(line, maps)
+    assert [len(model.stages[0].getHistory()) for model in (once, twice)] == [1, 2]
+    twice.stages[0].setOutputCols(["guess"])
+    twice.save(f"{tmp_path}/model")
+    again = PipelineModel.load(f"{tmp_path}/model")
+    # The parameters of another stage change nothing, such as the model before its training.
+    kept = again.stages[0].transform(line, {estimator.model: None}).collect()
+    assert near(kept, "guess") == near(twice.transform(line).collect(), "guess")
 
 
 def test_pytorch_trains_on_parquet_with_weights_and_adds_up_gradients(
@@ -148,6 +172,9 @@ def test_keras_trains_validates_predicts_and_goes_on(
 
     from horovod.spark.keras import KerasEstimator
 
+    def squared(labels: Any, outputs: Any) -> Any:
+        return keras.ops.mean(keras.ops.square(labels - outputs))
+
     def estimator(epochs: int) -> Any:
         keras.utils.set_random_seed(1)
         model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
@@ -157,7 +184,7 @@ def test_keras_trains_validates_predicts_and_goes_on(
             model=model,
             optimizer=keras.optimizers.SGD(0.2),
             loss="mse",
-            metrics=["mae"],
+            metrics=[squared],
             feature_cols=["features"],
             label_cols=["y"],
             validation=0.25,
@@ -169,8 +196,9 @@ def test_keras_trains_validates_predicts_and_goes_on(
         )
 
     model = estimator(2).fit(line)
-    assert set(model.getHistory()) == {"loss", "mae", "val_loss", "val_mae"}
+    assert set(model.getHistory()) == {"loss", "squared", "val_loss", "val_squared"}
     assert len(model.getHistory()["loss"]) == 2
+    assert model.getHistory()["squared"] == pytest.approx(model.getHistory()["loss"])
     more = estimator(8).fit(line)
     assert more.getHistory()["loss"][:2] == pytest.approx(model.getHistory()["loss"])
     assert len(more.getHistory()["loss"]) == 8

@@ -24,8 +24,12 @@ from horovod.spark.common.store import (  # noqa: E402
     LocalStore,
     Store,
 )
-from sirtaki.spark.common.parquet import Reader, as_array, groups  # noqa: E402
-from sirtaki.spark.common.plan import spans_of  # noqa: E402
+from sirtaki.spark.common.parquet import (  # noqa: E402
+    Reader,
+    as_array,
+    groups,
+    spans_of,
+)
 
 
 def test_paths_are_those_of_horovod(tmp_path: Path) -> None:
@@ -94,11 +98,11 @@ def test_ranks_read_disjoint_rows_of_real_files(tmp_path: Path) -> None:
         rows = np.arange(number * 10, number * 10 + 10)
         table = pa.table({"x": [[float(r), 0.0] for r in rows], "y": rows})
         parquet.write_table(table, folder / f"part-{number}.parquet", row_group_size=4)
-    found = groups(store, store.get_train_data_path())
+    found = groups(store.fs, store.get_train_data_path())
     assert [group.rows for group in found] == [4, 4, 2] * 3
     read = []
     for rank in range(2):
-        reader = Reader(store, spans_of(found, rank, 2), ["x", "y"], 4)
+        reader = Reader(store.fs, spans_of(found, rank, 2), ["x", "y"], 4)
         batches = list(reader.once())
         assert all(batch["x"].shape == (len(batch["y"]), 2) for batch in batches)
         assert all((batch["x"][:, 0] == batch["y"]).all() for batch in batches)
@@ -108,7 +112,7 @@ def test_ranks_read_disjoint_rows_of_real_files(tmp_path: Path) -> None:
 
 def test_no_files_are_no_rows(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="No rows found in training dataset"):
-        groups(LocalStore(tmp_path), f"{tmp_path}/intermediate_train_data")
+        groups(LocalStore(tmp_path).fs, f"{tmp_path}/intermediate_train_data")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-#include "collectives/wide/cut.h"
+#include "collectives/inter_host/cut.h"
 
 #include <algorithm>
 #include <vector>
@@ -30,7 +30,7 @@ struct World {
 
   HostMap hosts;
   Endpoint endpoint;
-  WideGroup group;
+  InterHostGroup group;
 };
 
 std::vector<int> even_hosts(int hosts, int per_host) {
@@ -47,7 +47,7 @@ Streams streams_of(int count, size_t bytes) {
 }
 
 /// Chunks fit into the slots, and what waits elsewhere into its limit.
-void check_memory(const Cut& cut, const WideGroup& group) {
+void check_memory(const Cut& cut, const InterHostGroup& group) {
   if (group.size() > group.hosts()) {
     CHECK(2 * cut.depth() * cut.chunk_bytes() <= group.stream_bytes());
   } else {
@@ -79,7 +79,7 @@ void check_cover(const Cut& cut, const Streams& in) {
   CHECK(wrong == 0);
 }
 
-void check(const Cut& cut, const WideGroup& group, const Streams& in) {
+void check(const Cut& cut, const InterHostGroup& group, const Streams& in) {
   check_memory(cut, group);
   check_cover(cut, in);
 }

@@ -1,4 +1,4 @@
-#include "collectives/wide/exchange_plan.h"
+#include "collectives/inter_host/exchange_plan.h"
 
 #include <algorithm>
 #include <array>

@@ -48,7 +48,7 @@ struct HeapWorld {
   explicit HeapWorld(int n) : region(Region::anonymous(n)) {
     for (int r = 0; r < n; ++r) {
       members.push_back(
-          std::make_unique<Member>(region, r, testing::kSmallestChunk, TestHeap::table()));
+          std::make_unique<Member>(region, r, testing::kSmallestChunk, TestHeap::get().own()));
     }
   }
   ~HeapWorld() { TestHeap::get().clear(); }

@@ -98,7 +98,7 @@ uint64_t run_all(const std::vector<Case>& cases, const Places& places) {
         for (const Case& c : cases) run_placed(member, c, places[index]);
         moved[index] = member.heaps->moved();
       },
-      TestHeap::table());
+      TestHeap::get().own());
   TestHeap::get().clear();
   for (const uint64_t each : moved) CHECK(each == moved[0]);
   return moved[0];
@@ -112,7 +112,7 @@ std::vector<Dtype> dtypes() {
 
 bool may_be_in_place(Kind kind) { return kind == Kind::kAllreduce || kind == Kind::kBroadcast; }
 
-/// Cases of one kind that are long enough for a meeting.
+/// Cases of one kind that are long enough for a handshake.
 std::vector<Case> long_cases(Kind kind, int n) {
   // There, members give one another parts of a tensor.
   const bool in_parts = kind == Kind::kAlltoall || kind == Kind::kReducescatter;
@@ -187,7 +187,7 @@ TEST_CASE("an allreduce moves every byte of what lies in shared heaps directly")
   CHECK(run_all({c}, Places(3, Place::kInside)) == 1'200'000);
 }
 
-TEST_CASE("small operations hold no meeting") {
+TEST_CASE("small operations hold no handshake") {
   const Case c = CaseMaker(op_of(Kind::kAllreduce, Dtype::kF32), 2, 250'000, 1).make();
   CHECK(run_all({c}, Places(2, Place::kInside)) == 0);
 }
@@ -218,13 +218,13 @@ TEST_CASE("a tensor of many millions of bytes is summed in turns" *
   }
 }
 
-TEST_CASE("a tensor that reaches beyond the heap's end takes the slots") {
+TEST_CASE("a tensor that reaches beyond its block takes the slots") {
   constexpr size_t kCount = 300'000;
+  std::byte* const inside = TestHeap::get().allocate(kCount * 4);
+  std::byte* const across = TestHeap::get().allocate(kCount * 2);
   testing::run_members(
       2, testing::kSmallestChunk,
       [&](Member& member) {
-        std::byte* const inside = TestHeap::get().allocate(kCount * 4);
-        std::byte* const across = TestHeap::get().end() - kCount * 2;
         std::byte* const data = member.rank == 0 ? across : inside;
         auto* values = reinterpret_cast<float*>(data);
         std::fill_n(values, kCount, 1.5f);
@@ -235,7 +235,7 @@ TEST_CASE("a tensor that reaches beyond the heap's end takes the slots") {
                "every element is summed");
         expect(member.heaps->moved() == 0, "nothing is moved directly");
       },
-      TestHeap::table());
+      TestHeap::get().own());
   TestHeap::get().clear();
 }
 
@@ -258,7 +258,7 @@ TEST_CASE("more segments than members can tell of take the slots") {
         }
         expect(member.heaps->moved() == 0, "nothing is moved directly");
       },
-      TestHeap::table());
+      TestHeap::get().own());
   TestHeap::get().clear();
 }
 
@@ -270,7 +270,7 @@ TEST_CASE("a world of which one rank has no heap takes the slots") {
       [&](int r) {
         std::vector<HeapMemory> memory(2);
         memory[0].bytes = TestHeap::kSpan;  // as handed over by rank 0 alone
-        PeerHeaps heaps(TestHeap::table(), r, std::move(memory));
+        PeerHeaps heaps(TestHeap::get().own(), r, std::move(memory));
         Endpoint endpoint(region, r, r, SpinPolicy{0, 0}, {}, &heaps);
         endpoint.doorbell.drive_as_caller(true);
         NativeBackend backend(endpoint, HostMap::single(2), {});

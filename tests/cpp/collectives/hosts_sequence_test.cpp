@@ -71,12 +71,12 @@ Fd broken_socket() {
 }
 
 /// Of rank 1, alone on its host.
-WideNet net_of(Endpoint& endpoint, Connect connect) {
+InterHostNet net_of(Endpoint& endpoint, Connect connect) {
   return {1, endpoint.doorbell, over_sockets(std::move(connect))(endpoint.doorbell, {}), 0};
 }
 
 /// Connects to rank 0.
-void open(WideNet& net) {
+void open(InterHostNet& net) {
   Strand strand(net.open({0}));
   while (!strand.advance()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
@@ -147,7 +147,7 @@ struct Broken {
 
   std::shared_ptr<Region> region = Region::anonymous(1);
   Endpoint endpoint{region, 1, 0, SpinPolicy{0, 0}};
-  WideNet net = net_of(
+  InterHostNet net = net_of(
       endpoint, {[](int, int, const Connect::Ended&) { return broken_socket(); },
                  [](int rank) { return "the certificate of rank " + std::to_string(rank); }});
   std::byte byte{};
@@ -183,7 +183,7 @@ TEST_CASE("opening a connection ends with the world, and names whoever was lost 
     CHECK(ended());
     throw std::runtime_error("the world has ended");
   };
-  WideNet net = net_of(endpoint, connect);
+  InterHostNet net = net_of(endpoint, connect);
   CHECK_THROWS_WITH_AS(open(net), "lost rank 2", PeerLost);
 }
 
@@ -196,7 +196,7 @@ TEST_CASE("who waits for a connection hears of a lost world") {
     while (!ended()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     throw std::runtime_error("given up");
   };
-  WideNet net = net_of(endpoint, connect);
+  InterHostNet net = net_of(endpoint, connect);
   Strand strand(net.open({0}));
   const auto wait = [&] {
     while (!strand.advance()) {

@@ -159,19 +159,27 @@ TEST_CASE("with a codec contributions, sums of hosts and the result are rounded 
   });
 }
 
-TEST_CASE("an average of integers is truncated once") {
-  const std::vector<int> layout = {0, 0, 1};
-  testing::run_on_hosts(layout, testing::kSmallestChunk, [](HostedMember& member) {
-    for (const size_t count : {size_t{3}, size_t{50'000}}) {
-      std::vector<int32_t> values(count, member.rank == 2 ? -3 : 5);
-      Streams stream(1);
-      stream[0].add(values.data(), count * sizeof(int32_t));
-      Op op = op_of(Kind::kAllreduce, Dtype::kI32, 0, ReduceOp::kAverage, Scale{1.0, 1.0 / 3});
-      op.longest = stream[0].bytes();
-      member.run(op, stream, stream);
-      expect(values == std::vector<int32_t>(count, 2), "(5 + 5 - 3) / 3 is 2");
+TEST_CASE("averages of integers whose sum does not fit into their type are exact") {
+  const auto any_bits = [](Dtype, Bytes& bytes) {
+    for (auto& byte : bytes) byte = static_cast<unsigned char>(byte * 37 + 200);
+  };
+  std::vector<Case> cases;
+  uint32_t seed = 0;
+  for (const Kind kind : {Kind::kAllreduce, Kind::kReduce, Kind::kReducescatter}) {
+    for (const Dtype dtype : {Dtype::kI8, Dtype::kU16, Dtype::kI32, Dtype::kI64, Dtype::kU64}) {
+      for (const size_t count : {size_t{1}, size_t{50}, size_t{30'000}}) {
+        const Op op = op_of(kind, dtype, 1, ReduceOp::kAverage);
+        cases.push_back(CaseMaker(op, 4, count, ++seed, any_bits).make());
+        cases.back().in_place = kind == Kind::kAllreduce && seed % 2 == 0;
+      }
     }
-  });
+  }
+  for (const std::vector<int>& layout : {std::vector<int>{0, 0, 1, 2}, {0, 1, 1, 1}}) {
+    CAPTURE(text(layout));
+    testing::run_on_hosts(layout, testing::kSmallestChunk, [&](HostedMember& member) {
+      for (const Case& c : cases) run_case(member, c, static_cast<size_t>(member.rank));
+    });
+  }
 }
 
 TEST_CASE("sums of any numbers have the same bits on all ranks and in every run") {

@@ -340,7 +340,7 @@ TEST_CASE("nonsense in a ring ends the world although its reader is busy in an o
         }
         std::string nonsense;
         append_frame(nonsense, "?");
-        region->up(1).write(nonsense);
+        region->up(1, RingEnd::kWrites).write(nonsense);
         const Error error = testing::error_of([&] { testing::sum(engine, "", value); });
         expect(error.code == ErrorCode::kPeerLost, error.what());
       },

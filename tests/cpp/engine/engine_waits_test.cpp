@@ -117,6 +117,27 @@ EngineOptions impatient() {
   return options;
 }
 
+TEST_CASE("an engine whose world has failed sleeps until it ends") {
+  const auto region = Region::anonymous(2);
+  std::atomic<int> failed{0};
+  testing::run_threads(
+      2,
+      [&](int rank) {
+        Engine engine(rank, HostMap::single(2), region, {}, {}, testing::quick_options());
+        testing::barrier(engine);
+        if (rank == 0) engine.abort("the test ends it");
+        testing::error_of([&] { testing::barrier(engine); });
+        ++failed;
+        while (failed < 2) testing::sleep_ms(1);
+        testing::sleep_ms(50);
+        const uint32_t before = region->rank(rank).turns;
+        testing::sleep_ms(200);
+        const uint32_t turns = region->rank(rank).turns - before;
+        expect(turns < 10, std::to_string(turns) + " turns");
+      },
+      [&](int rank) { Doorbell(region, rank, SpinPolicy{}).abort(rank); });
+}
+
 TEST_CASE("an operation that makes no progress ends the world with who is waited for") {
   std::vector<Floats> values(2, Floats(1'000'000, 1.0f));
   std::vector<std::shared_ptr<Handle>> handles(2);

@@ -135,7 +135,7 @@ TEST_CASE("a rank that cannot go on is named on all hosts") {
           std::string nonsense;
           append_frame(nonsense, "\xff");
           engine->with_backend([&](Backend&, const Doorbell&) {
-            if (rank == 2) world.regions[1]->down(1).write(nonsense);
+            if (rank == 2) world.regions[1]->down(1, RingEnd::kWrites).write(nonsense);
           });
           testing::sum(*engine, "x", values);
           testing::sum(*engine, "x", values);

@@ -91,24 +91,14 @@ TEST_CASE("a frame that announces more than any message has is refused, not wait
 
 // ---- Memory that another process writes ----
 
-struct RingPositions {
-  std::atomic<uint32_t>& head;
-  std::atomic<uint32_t>& tail;
-};
-
-RingPositions positions_of(ByteRing& ring) {
-  auto* bytes = reinterpret_cast<char*>(&ring);
-  return {*reinterpret_cast<std::atomic<uint32_t>*>(bytes),
-          *reinterpret_cast<std::atomic<uint32_t>*>(bytes + 128)};
-}
-
 TEST_CASE("a ring whose positions cannot be is an error to read and to write") {
-  for (const uint32_t off : {ByteRing::kBytes + 1, 0x80000000u, 0xffffffffu}) {
-    const auto ring = std::make_unique<ByteRing>();
-    positions_of(*ring).tail = off;
+  const auto region = Region::anonymous(2);
+  ByteRing reader = region->up(1, RingEnd::kReads);
+  for (const uint32_t off : {reader.bytes() + 1, 0x80000000u, 0xffffffffu}) {
+    reader.positions().tail = off;
     std::string out;
-    CHECK_THROWS_AS(ring->read(out), Error);
-    CHECK_THROWS_AS(ring->write("x"), Error);
+    CHECK_THROWS_AS(reader.read(out), Error);
+    CHECK_THROWS_AS(region->up(1, RingEnd::kWrites).write("x"), Error);
     CHECK(out.empty());
   }
 }
@@ -333,7 +323,7 @@ void expect_refused(const std::string& message, const std::string& why) {
   const auto second = testing::start_sum(*engine, "y", y);
   std::string frame;
   append_frame(frame, message);
-  REQUIRE(region->down(1).write(frame) == frame.size());
+  REQUIRE(region->down(1, RingEnd::kWrites).write(frame) == frame.size());
   for (const auto& handle : {first, second}) {
     const Error error = error_of([&] { testing::finish(*engine, *handle); });
     CHECK(contains(error.what(), why));
@@ -365,7 +355,7 @@ TEST_CASE("what cannot be run as one is not run") {
   const auto second = engine.submit({mean, {y.data()}, {y.data()}});
   std::string frame;
   append_frame(frame, batch({decided(sum_of("x")), decided(mean)}));
-  REQUIRE(region->down(1).write(frame) == frame.size());
+  REQUIRE(region->down(1, RingEnd::kWrites).write(frame) == frame.size());
   for (const auto& handle : {first, second}) {
     const Error error = error_of([&] { testing::finish(engine, *handle); });
     CHECK(contains(error.what(), "cannot be run as one"));
@@ -378,8 +368,8 @@ TEST_CASE("a rank that lies to the sequencer is lost, with the reason") {
   std::string frame;
   SUBCASE("within the protocol") { append_frame(frame, std::string("\x01\x4d\0\0\0", 5)); }
   SUBCASE("outside of it") { append_frame(frame, "\x09"); }
-  SUBCASE("about the ring") { positions_of(region->up(1)).tail = 0xffff0000; }
-  if (!frame.empty()) region->up(1).write(frame);
+  SUBCASE("about the ring") { region->up(1, RingEnd::kReads).positions().tail = 0xffff0000; }
+  if (!frame.empty()) region->up(1, RingEnd::kWrites).write(frame);
   Floats x(4);
   const Error error = error_of([&] { testing::sum(engine, "x", x); });
   CHECK(error.code == ErrorCode::kPeerLost);
@@ -390,7 +380,8 @@ TEST_CASE("a rank that lies to the sequencer is lost, with the reason") {
 TEST_CASE("an operation that cannot be announced is not left behind") {
   const std::shared_ptr<Region> region = Region::anonymous(2);
   Engine engine(1, HostMap::single(2), region, {}, {}, testing::quick_options());
-  positions_of(region->up(1)).head = 0x80000000;  // who reads the ring has overwritten it
+  region->up(1, RingEnd::kReads).positions().head =
+      0x80000000;  // who reads the ring has overwritten it
   {
     Floats gone(4);  // freed by who called, as the submission failed
     CHECK_THROWS_AS(testing::start_sum(engine, "gone", gone), Error);
@@ -508,11 +499,11 @@ TEST_CASE("rank 0 that lies to a leader is lost, with the reason") {
 
 TEST_CASE("a rank that lies to its leader is lost, with the reason") {
   VirtualHosts world({0, 1, 1});
-  SUBCASE("in its ring") { positions_of(world.regions[1]->up(1)).tail = 0xffff0000; }
+  SUBCASE("in its ring") { world.regions[1]->up(1, RingEnd::kReads).positions().tail = 0xffff0000; }
   SUBCASE("in its words") {
     std::string frame;
     append_frame(frame, std::string(1, '\0'));
-    REQUIRE(world.regions[1]->up(1).write(frame) == frame.size());
+    REQUIRE(world.regions[1]->up(1, RingEnd::kWrites).write(frame) == frame.size());
   }
   const auto engine = world.start(1, testing::quick_options());
   Floats x(4);
@@ -546,7 +537,7 @@ TEST_CASE("a leader that dies after its goodbye, before it told its host, hangs 
   SUBCASE("nothing of the end is in the ring") { frame.clear(); }
   SUBCASE("a part of it is") { frame.resize(frame.size() - 1); }
   SUBCASE("all of it is") { told = true; }
-  world.regions[1]->down(1).write(frame);
+  world.regions[1]->down(1, RingEnd::kWrites).write(frame);
   world.regions[1]->rank(0).bye.store(1);
   world.links_of(1).local.clear();
   const Error error = error_of([&] { testing::finish(*engine, *handle); });

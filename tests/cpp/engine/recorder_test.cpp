@@ -223,7 +223,7 @@ TEST_CASE("a rank that was killed while it wrote hides one operation alone") {
 TEST_CASE("a rank's state is told in words") {
   Records records;
   Recorder& recorder = records.recorder;
-  CHECK(records.state(0) == "in no operation; there was none before");
+  CHECK(records.state(0) == "in no operation yet");
   const auto first = recorder.submitted(sum_of("a"), 0);
   const int64_t then = records.read()[0].submitted_ns;
   CHECK(records.state(then + 3 * kSecond) ==

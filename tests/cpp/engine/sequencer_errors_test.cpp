@@ -356,6 +356,40 @@ TEST_CASE("unnamed operations meet again after a join") {
   }
 }
 
+// ---- Ranks that submit nothing more ----
+
+TEST_CASE(
+    "what a rank has submitted before its last word runs, and what it has not fails at once") {
+  Fleet fleet(3);
+  fleet.submit(0, sum_of("waits"));
+  fleet.submit(2, sum_of("has"));
+  fleet.finish(2);
+  fleet.submit(0, sum_of("has"));
+  fleet.submit(1, sum_of("has"));
+  fleet.submit(1, sum_of("waits"));
+  fleet.settle();
+  for (const int rank : {0, 1}) {
+    const Client& c = fleet.client(rank);
+    CHECK(c.names() == Names{"has"});
+    REQUIRE(c.errors.size() == 1);
+    CHECK(contains(c.errors[0], "allreduce 'waits': rank 2 left the group without submitting it"));
+    CHECK(c.codes[0] == ErrorCode::kPeerLost);
+    CHECK(c.negotiation.waiting() == 0);
+  }
+  CHECK(fleet.client(2).errors.empty());
+}
+
+TEST_CASE("sets without a rank that submits nothing more go on") {
+  Fleet fleet(3);
+  fleet.submit_everywhere(add_set({0, 1}));
+  fleet.settle();
+  fleet.finish(2);
+  for (const int rank : {0, 1}) fleet.submit(rank, in_set(sum_of("x"), 1));
+  fleet.settle();
+  CHECK(fleet.client(0).names().back() == "x");
+  CHECK(fleet.client(0).errors.empty());
+}
+
 // ---- Process sets ----
 
 TEST_CASE("members of a process set run its operations without the others") {

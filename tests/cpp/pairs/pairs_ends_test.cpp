@@ -25,17 +25,18 @@ struct End {
 };
 
 /// The messages of one rank.
-struct Side {
+struct Side final : Pairs::Listener {
   Side(std::shared_ptr<Region> region, const HostMap& map, int rank, Connect connect)
       : hosts(map),
         endpoint(std::move(region), rank, hosts.place_of(rank), SpinPolicy{0, 0}),
-        pairs(endpoint, hosts, over_sockets(std::move(connect)), false,
-              {[](const std::shared_ptr<void>& owner, const Message&,
-                  const std::optional<Error>& error) {
-                 *std::static_pointer_cast<End>(owner) = {true, error};
-               },
-               [this](int peer) { invited = peer; }}) {}
+        pairs(endpoint, hosts, over_sockets(std::move(connect)), false, *this) {}
   ~Side() { pairs.stop(); }
+
+  void end(const std::shared_ptr<void>& owner, const Message&,
+           const std::optional<Error>& error) override {
+    *std::static_pointer_cast<End>(owner) = {true, error};
+  }
+  void invite(int peer) override { invited = peer; }
 
   std::shared_ptr<End> start(bool sends, int peer, Bytes& data, int32_t set = 0, int64_t tag = 0) {
     auto end = std::make_shared<End>();

@@ -381,7 +381,7 @@ TEST_CASE("what waits for the driver behind a transfer that ends the world fails
   const Bytes data(100);
   std::vector<std::shared_ptr<Handle>> handles;
   while_another_drives(engine, [&] {
-    region->pair_ring_positions(1, 0).head.store(0x80000000u);
+    region->pair_ring(1, 0, RingEnd::kReads).positions().head.store(0x80000000u);
     for (int i = 0; i < 3; ++i) handles.push_back(engine.start(to(0, data)));
   });
   handles.push_back(engine.start(to(0, data)));
@@ -550,7 +550,7 @@ TEST_CASE("a rank that says what no rank says is lost, with the reason") {
   expect_refused({Note::kEager, 0, -1, 0, 0, 0}, "a negative tag");
   expect_refused({Note::kOffer, 0, 0, kHuge, 1, 0}, "impossible size");
   expect_refused({Note::kOffer, 0, -1, 5, 1, 0}, "a negative tag");
-  expect_refused({Note::kShow, 0, 0, 5, 1, 0}, "outside its shared heap");
+  expect_refused({Note::kShow, 0, 0, 5, 1, 0}, "outside its shared arrays");
   expect_refused({Note::kPart, 0, 0, 5, 1, 0}, "not asked for", 5);
   expect_refused({Note::kAsk, 0, 0, 0, 5, 0}, "not made");
   expect_refused({Note::kPulled, 0, 0, 0, 5, 0}, "not made");
@@ -562,7 +562,7 @@ TEST_CASE("a ring of messages whose positions cannot be is an error that names t
   Engine engine(1, HostMap::single(2), region, LinkSet{}, MakeNetwork(), testing::quick_options());
   Bytes data(100);
   const auto handle = engine.start(from(0, data));
-  region->pair_ring_positions(0, 1).tail.store(0x80000000u);
+  region->pair_ring(0, 1, RingEnd::kReads).positions().tail.store(0x80000000u);
   region->pair_flags(1)[0].fetch_or(1);
   Doorbell(region, 0, SpinPolicy{}).ring(1, kPair);
   engine.wait(*handle);

@@ -87,8 +87,8 @@ TEST_CASE("frames of another generation in a ring are dropped") {
   std::string late;
   append_frame(late, "\x09", 2);  // would end the world
   for (int place = 0; place < 2; ++place) {
-    region->down(place).write(late);
-    region->up(place).write(late);
+    region->down(place, RingEnd::kWrites).write(late);
+    region->up(place, RingEnd::kWrites).write(late);
   }
   testing::run_threads(
       2,

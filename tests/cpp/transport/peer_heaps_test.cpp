@@ -32,7 +32,7 @@ std::unique_ptr<PeerHeaps> with(Fd fd, uint64_t bytes = kHeapBytes) {
   std::vector<HeapMemory> memory(2);
   memory[0].bytes = TestHeap::kSpan;
   memory[1] = {std::move(fd), bytes};
-  return std::make_unique<PeerHeaps>(TestHeap::table(), 0, std::move(memory));
+  return std::make_unique<PeerHeaps>(TestHeap::get().own(), 0, std::move(memory));
 }
 
 TEST_CASE("the heap of another rank is memory that both see") {

@@ -1,5 +1,7 @@
 #include "transport/memory/region.h"
 
+#include <sys/mman.h>
+
 #include <cstring>
 #include <string>
 
@@ -38,6 +40,19 @@ TEST_CASE("a reason that is too long ends with a whole character") {
   region->set_loss(0, {0, -1, reason});
   const std::string said = region->loss().reason;
   CHECK(said == reason.substr(0, 477) + "??");
+}
+
+TEST_CASE("a region that is made as new takes no memory that was not touched") {
+  constexpr uintptr_t kPage = 4096;
+  const auto region = Region::anonymous(8);
+  region->rank(3).bye = 1;
+  region->clear();
+  CHECK(region->rank(3).bye == 0);
+  const auto ring =
+      reinterpret_cast<uintptr_t>(&region->pair_ring(1, 2, RingEnd::kReads).positions()) + kPage;
+  unsigned char resident = 1;
+  REQUIRE(mincore(reinterpret_cast<void*>(ring / kPage * kPage), kPage, &resident) == 0);
+  CHECK((resident & 1) == 0);
 }
 
 TEST_CASE("bytes that are part of no character become question marks") {

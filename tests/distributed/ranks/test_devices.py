@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from sirtaki.torch.device import routes
+from sirtaki.torch.device import layer
 from sirtaki.torch.distributed import moved_by
 from tests.parallel.device.fake_device import FakeDevice
 
@@ -19,7 +19,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[FakeDevice]:
     shared = getattr(request, "param", False)
     fake = FakeDevice("fake" if shared else f"fake {dist.get_rank()}", eager=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(routes.devices, "cpu", fake)
+        patch.setitem(layer.devices, "cpu", fake)
         yield fake
 
 

@@ -107,5 +107,5 @@ def test_messages_of_a_group_are_its_own() -> None:
 def test_a_message_is_waited_for_as_long_as_the_group_allows() -> None:
     group = dist.new_group(list(range(size())), timeout=timedelta(seconds=2))
     if rank() == 0:
-        with pytest.raises(CollectiveTimeoutError, match="Timed out after 2 s"):
+        with pytest.raises(CollectiveTimeoutError, match="Timed out waiting 2 s"):
             dist.recv(torch.zeros(1), 1, group=group)

@@ -2,7 +2,9 @@
 
 OP=Adasum: with that, which has no whole steps.
 
-Lines: "at WORLD STEP PARAMETERS BUFFERS RANDOM" when a step begins, "applied STEP" after each.
+Lines: "loaded BEFORE THEN", whether what PyTorch loads with an optimizer was there before the first
+world and is there in it; "at WORLD STEP PARAMETERS BUFFERS RANDOM" when a step begins; "applied
+STEP" after each.
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ def say() -> None:
     print("at", worlds, state.step, *parts, flush=True)
 
 
+before = "torch._dynamo" in sys.modules
 hvd.init()
+print("loaded", before, "torch._dynamo" in sys.modules, flush=True)
 torch.manual_seed(0)
 model = torch.nn.Sequential(
     torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.5), torch.nn.Linear(16, 1)

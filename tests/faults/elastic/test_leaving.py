@@ -72,21 +72,26 @@ def test_a_process_leaves_though_the_others_are_too_few(job: Job) -> None:
     assert "within 5 s (--elastic-timeout) 1 process(es) of the 2" in done.stderr
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, REQUEUE)])
+@pytest.mark.slow
 def test_all_leave_after_the_same_step_with_a_checkpoint_that_the_next_job_resumes(
-    job: Job, tmp_path: Path, number: int, code: int
+    job: Job, tmp_path: Path
 ) -> None:
-    checkpoint = tmp_path / "checkpoint"
-    ended, text = signalled(job, number, *TRAIN, CHECKPOINT=str(checkpoint))
-    assert ended == code, text
-    steps = re.findall(r"left at (\d+)", text)
-    assert len(steps) == 2
-    assert len(set(steps)) == 1, "after the same commit"
-    assert f"the last checkpoint is {checkpoint} (step {steps[0]})" in text
-    more = {"CHECKPOINT": str(checkpoint), "STEPS": str(int(steps[0]) + 5)}
+    checkpoint, resumed = tmp_path / "checkpoint", ""
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGUSR1, REQUEUE)):
+        # The next job trains on from where this one has left.
+        when = "trains" if resumed else "step 5"
+        ended, text = signalled(job, number, *TRAIN, CHECKPOINT=str(checkpoint), when=when)
+        assert ended == code, text
+        steps = re.findall(r"left at (\d+)", text)
+        assert len(steps) == 2
+        assert len(set(steps)) == 1, "after the same commit"
+        assert f"the last checkpoint is {checkpoint} (step {steps[0]})" in text
+        assert text.count(f"resumed at {resumed}") == (2 if resumed else 0)
+        resumed = steps[0]
+    more = {"CHECKPOINT": str(checkpoint), "STEPS": str(int(resumed) + 5)}
     done = job.run("-np", "3", "--min-np", "1", *TRAIN, **more)
     assert ends(done) == [(0, "3"), (1, "3"), (2, "3")]
-    assert done.stdout.count(f"resumed at {steps[0]}") == 3
+    assert done.stdout.count(f"resumed at {resumed}") == 3
 
 
 def test_a_signal_to_each_process_makes_all_leave_as_one_to_the_launcher_does(

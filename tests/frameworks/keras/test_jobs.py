@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pages import DOCS, programs
 from tests.single.launching import HOROVODRUN, Job, python
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -25,6 +26,7 @@ BACKENDS = {
     "keras2": KERAS_2,
 }
 pytestmark = pytest.mark.timeout(2 * LIMIT)
+NIGHTLY = pytest.mark.nightly
 
 
 def run(job: Job, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -40,8 +42,7 @@ def run(job: Job, *command: str, **variables: str) -> subprocess.CompletedProces
 
 @pytest.mark.slow
 def test_the_program_of_the_page_runs(job: Job) -> None:
-    page = (EXAMPLES.parent / "docs" / "reference" / "keras.md").read_text()
-    program = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
+    [program] = programs(DOCS / "reference/keras.md")
     done = run(job, *python(program), KERAS_BACKEND="torch")
     assert done.returncode == 0, done.stderr
 
@@ -77,7 +78,7 @@ except Exception as error:
 @pytest.mark.parametrize(
     "variables",
     [
-        pytest.param(variables, id=name, marks=() if name == "tensorflow" else pytest.mark.slow)
+        pytest.param(variables, id=name, marks=() if name == "tensorflow" else NIGHTLY)
         for name, variables in BACKENDS.items()
     ],
 )
@@ -156,11 +157,13 @@ def test_models_in_graphs_of_tensorflow_1_train_as_one_process_does(job: Job) ->
 @pytest.mark.parametrize(
     ("script", "variables"),
     [
-        *(("keras_mnist.py", variables) for variables in BACKENDS.values()),
-        ("tensorflow2_keras_mnist.py", {}),
-        ("tensorflow2_mnist.py", {}),
+        pytest.param("keras_mnist.py", BACKENDS["torch"], id="torch"),
+        pytest.param("keras_mnist.py", BACKENDS["keras2"], id="keras2"),
+        pytest.param("keras_mnist.py", BACKENDS["tensorflow"], id="tensorflow", marks=NIGHTLY),
+        pytest.param("keras_mnist.py", BACKENDS["jax"], id="jax", marks=NIGHTLY),
+        pytest.param("tensorflow2_keras_mnist.py", {}, id="tf.keras", marks=NIGHTLY),
+        pytest.param("tensorflow2_mnist.py", {}, id="tape", marks=NIGHTLY),
     ],
-    ids=[*BACKENDS, "tf.keras", "tape"],
 )
 def test_digits_are_learnt(script: str, variables: dict[str, str], job: Job) -> None:
     arguments = ("--epochs", "4", "--compare-single")

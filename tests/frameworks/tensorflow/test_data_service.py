@@ -25,6 +25,7 @@ import tensorflow as tf
 
 from horovod.tensorflow.data.compute_service import TfDataServiceConfig
 from sirtaki.tensorflow.data.registry import ComputeClient, ComputeService
+from tests.pages import DOCS, programs
 from tests.single.launching import HOROVODRUN, Job
 
 LIMIT = 200
@@ -107,7 +108,7 @@ def train(job: Job, folder: Path, body: str, workers: int, *options: str) -> lis
 SQUARES = [x * x for x in range(20)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ranks_take_what_the_compute_job_prepares(job: Job, tmp_path: Path) -> None:
     seen = train(job, tmp_path, SENT, 1)
     assert [each["own"] for each in seen] == [SQUARES, SQUARES]
@@ -115,7 +116,7 @@ def test_ranks_take_what_the_compute_job_prepares(job: Job, tmp_path: Path) -> N
     assert [each["in turn"] for each in seen] == [[0, 2, 4], [1, 3, 5]]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_each_rank_of_the_training_may_run_a_dispatcher(job: Job, tmp_path: Path) -> None:
     options = ("--dispatchers", "2", "--dispatcher-side", "training", "--timeout", "150")
     seen = train(job, tmp_path, DISPATCHED, 2, *options)
@@ -125,8 +126,7 @@ def test_each_rank_of_the_training_may_run_a_dispatcher(job: Job, tmp_path: Path
 
 @pytest.mark.slow
 def test_the_code_of_the_page_runs(job: Job, tmp_path: Path) -> None:
-    page = Path(__file__).resolve().parents[3] / "docs" / "howto" / "tf-data-service.md"
-    [code] = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    [code] = programs(DOCS / "howto/tf-data-service.md")
     code = code.replace("    ...", "    print('rows', len(batch))")
     output = run_both(job, tmp_path, code, 1)
     rows = [int(each) for each in re.findall(r":rows (\d+)$", output, re.MULTILINE)]

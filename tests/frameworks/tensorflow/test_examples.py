@@ -33,7 +33,14 @@ def run(job: Job, script: str, *arguments: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", ["", "--model mlp --fp16-allreduce --use-adasum", "--eager"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        "--model mlp --fp16-allreduce --use-adasum",
+        pytest.param("", marks=pytest.mark.nightly),
+        pytest.param("--eager", marks=pytest.mark.nightly),
+    ],
+)
 def test_the_synthetic_benchmark_says_how_fast(job: Job, more: str) -> None:
     short = "--batch-size 2 --num-warmup-batches 1 --num-batches-per-iter 1 --num-iters 2"
     output = run(job, "tensorflow2_synthetic_benchmark.py", *short.split(), *more.split())
@@ -57,7 +64,10 @@ def test_the_benchmark_compares_with_the_strategy_of_tensorflow(tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["tensorflow2_elastic.py", "keras_elastic.py"])
+@pytest.mark.parametrize(
+    "script",
+    ["keras_elastic.py", pytest.param("tensorflow2_elastic.py", marks=pytest.mark.nightly)],
+)
 def test_the_elastic_examples_continue_from_their_checkpoints(
     job: Job, tmp_path: Path, script: str
 ) -> None:

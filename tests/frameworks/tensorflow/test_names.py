@@ -69,9 +69,11 @@ def parameters(function: object) -> list[str]:
 
 
 def test_a_compute_worker_is_started_by_its_arguments() -> None:
-    assert parameters(compute_worker.main) == [
-        *("dispatchers", "dispatcher_side", "filename", "timeout")
-    ]
+    on_spark = importlib.import_module("horovod.spark.tensorflow.compute_worker")
+    for program in (compute_worker, on_spark):
+        assert parameters(program.main) == [
+            *("dispatchers", "dispatcher_side", "filename", "timeout")
+        ]
     assert compute_service.compute_worker_fn is compute_worker.compute_worker_fn
 
 

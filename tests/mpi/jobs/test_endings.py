@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -92,21 +93,49 @@ def test_tls_is_refused_where_mpi_moves_data_between_hosts(tmp_path: Path) -> No
     assert "cannot encrypt what MPI moves" in done.stderr
 
 
-def test_the_launcher_starts_a_job_with_mpirun() -> None:
-    horovodrun = "import sys; from sirtaki.launch.cli import horovodrun; sys.exit(horovodrun())"
-    path = f"{MPIRUN.parent}{os.pathsep}{os.environ['PATH']}"
+HOROVODRUN = "import sys; from sirtaki.launch.cli import horovodrun; sys.exit(horovodrun())"
+PATH = f"{MPIRUN.parent}{os.pathsep}{os.environ['PATH']}"
+
+
+def launched(*command: str) -> subprocess.CompletedProcess[str]:
     flags = ("--mpi", "-np", "3", "-H", "localhost:3")
-    job = (sys.executable, "-c", START + SUM)
-    done = run(sys.executable, "-c", horovodrun, *flags, *job, PATH=path)
+    return run(sys.executable, "-c", HOROVODRUN, *flags, *command, PATH=PATH)
+
+
+def test_the_launcher_starts_a_job_with_mpirun() -> None:
+    done = launched(sys.executable, "-c", START + SUM)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("sum 3") == 3
-    done = run(sys.executable, "-c", horovodrun, *flags, "sh", "-c", "exit 5", PATH=path)
-    assert done.returncode == 5
+
+
+def test_the_launcher_keeps_lines_whole() -> None:
+    done = launched(sys.executable, "-c", "for i in range(100): print('step', i, 'loss', 0.5)")
+    assert len(re.findall(r"^\[\S*\d\]\S* ?step \d+ loss 0\.5$", done.stdout, re.M)) == 300
+
+
+def test_a_rank_that_fails_before_it_calls_mpi_ends_the_job_with_its_exit_code() -> None:
+    rank = "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"
+    done = launched("sh", "-c", f"[ {rank} = 1 ] && exit 5; sleep {2 * LIMIT}")
+    assert done.returncode == 5, done.stderr
+
+
+def test_sigterm_ends_the_ranks_of_the_launcher() -> None:
+    command = ("--mpi", "-np", "2", "sh", "-c", f"echo ready; exec sleep {2 * LIMIT}")
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", HOROVODRUN, *command],
+        stdout=subprocess.PIPE,
+        env={**ENVIRONMENT, "PATH": PATH},
+    )
+    assert launcher.stdout is not None
+    for _ in range(2):
+        assert b"ready" in launcher.stdout.readline()
+    launcher.terminate()
+    # Its ranks have the pipe as well.
+    launcher.communicate(timeout=LIMIT)
 
 
 def test_the_native_launcher_says_that_mpi_needs_mpirun() -> None:
-    horovodrun = "import sys; from sirtaki.launch.cli import horovodrun; sys.exit(horovodrun())"
-    done = run(sys.executable, "-c", horovodrun, "-np", "2", sys.executable, "-c", START)
+    done = run(sys.executable, "-c", HOROVODRUN, "-np", "2", sys.executable, "-c", START)
     assert done.returncode == 1
     assert "start the job with mpirun or horovodrun --mpi" in done.stderr
 

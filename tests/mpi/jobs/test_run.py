@@ -96,4 +96,4 @@ def test_a_job_that_hangs_is_reported_by_its_lowest_rank(
     told = "".join(capfd.readouterr())
     assert told.count("stalled: ") == 1, told
     assert "; rank 1 held up rank 0" in told
-    assert "allreduce 'metric' has waited for 1 s; asked for by rank 0; missing ranks: 1" in told
+    assert "allreduce 'metric' has waited for 1 s; called by rank 0; missing ranks: 1" in told

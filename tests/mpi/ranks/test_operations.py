@@ -52,7 +52,7 @@ def values(dtype: Any, count: int, rank: int) -> np.ndarray:
 
 
 def expected(parts: list[np.ndarray], op: int, pre: float, post: float) -> np.ndarray:
-    if op == hvd.Average:
+    if op == hvd.Average and not np.issubdtype(parts[0].dtype, np.integer):
         post *= 1.0 / len(parts)
     target = np.empty_like(parts[0])
     code = CODES[parts[0].dtype.type]

@@ -11,7 +11,7 @@ import pytest
 
 import sirtaki as hvd
 from sirtaki.core.world import state
-from sirtaki.rendezvous.world.started_by import find_start
+from sirtaki.schedulers.table import find_start
 
 
 def test_the_variables_of_this_mpirun_tell_what_mpi_tells(mpi: Any) -> None:

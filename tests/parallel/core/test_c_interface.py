@@ -14,6 +14,7 @@ import pytest
 
 import sirtaki as hvd
 from sirtaki import ffi
+from sirtaki._core import KINDS
 
 INVALID = 5
 
@@ -110,6 +111,14 @@ def test_a_message_that_cannot_be_sent_is_an_operation_with_an_error(
     status = library.send_nowhere(table(), size, message, ctypes.c_size_t(400))
     assert status == INVALID
     assert re.search(text, message.value.decode())
+
+
+def test_the_header_numbers_the_collectives_as_the_core_does() -> None:
+    header = Path(ffi.include_folder(), "sirtaki.h").read_text()
+    numbers = dict(re.findall(r"SIRTAKI_(\w+) = (\d+)", header))
+    known = {name: int(numbers[name.upper()]) for name in KINDS if name.upper() in numbers}
+    assert known == {name: KINDS[name] for name in known}
+    assert len(known) >= 9
 
 
 def test_the_capsule_holds_the_same_table() -> None:

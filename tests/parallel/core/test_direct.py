@@ -1,4 +1,4 @@
-"""Tensors in shared heaps are moved directly, with the results of any others."""
+"""Arrays that ranks share are moved directly, with the results of any others."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import sirtaki.torch as hvd
-from sirtaki.torch.device import routes
+from sirtaki.torch.device import layer
 from tests.parallel.device.fake_device import FakeDevice
 
 
@@ -37,7 +37,7 @@ def same_start() -> None:
 def installed(fake: FakeDevice) -> Iterator[FakeDevice]:
     """Have it serve all tensors, in a world of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(routes.devices, "cpu", fake)
+        patch.setitem(layer.devices, "cpu", fake)
         yield fake
     hvd.shutdown()
 

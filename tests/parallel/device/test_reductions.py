@@ -70,6 +70,22 @@ def test_the_result_is_that_of_the_hosts(device: FakeDevice, dtype: torch.dtype,
     torch.testing.assert_close(result, expected)
 
 
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_averages_of_integers_are_exact(device: FakeDevice, dtype: torch.dtype) -> None:
+    limits = torch.iinfo(dtype)
+    same = [limits.max, limits.min, limits.max - 1, limits.min + 1, 7]
+    each = [limits.max, limits.min] if hvd.rank() % 2 else [limits.min, limits.max]
+    values = torch.tensor([*same, *each], dtype=dtype)
+    with device.host_tensors():
+        expected = hvd.allreduce(values, name="host")
+    result = device.read(hvd.allreduce(device.tensor(values), name="device"))
+    assert result.tolist() == expected.tolist()
+    assert result.tolist()[:5] == same
+
+
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.float16, torch.float32], ids=str)
 def test_factors_are_applied_before_and_after(device: FakeDevice, dtype: torch.dtype) -> None:
     factors = {"op": hvd.Sum, "prescale_factor": 1.5, "postscale_factor": 0.5}

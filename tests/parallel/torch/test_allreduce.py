@@ -323,6 +323,14 @@ class TestSparse:
         result = hvd.synchronize(handle)
         assert torch.equal(result.to_dense(), self.expected() / hvd.size())
 
+    @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.int64], ids=str)
+    def test_averages_of_integers_are_exact(self, dtype: torch.dtype) -> None:
+        limits = torch.iinfo(dtype)
+        values = torch.tensor([limits.max, limits.min, limits.max - 1], dtype=dtype)
+        tensor = torch.sparse_coo_tensor(torch.arange(3)[None], values, (3,), check_invariants=True)
+        result = hvd.sparse_allreduce_async(tensor, name="sparse", op=hvd.Average)()
+        assert torch.equal(result.to_dense(), values)
+
     def test_a_rank_may_have_no_entries(self) -> None:
         tensor = self.tensor() if hvd.rank() == 0 else torch.zeros_like(self.tensor())
         result = hvd.sparse_allreduce_async(tensor, name="sparse", op=hvd.Sum)()

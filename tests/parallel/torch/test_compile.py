@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 
 import pytest
@@ -109,6 +110,18 @@ def test_in_place_operations_overwrite_their_tensors(backend: str) -> None:
     assert x.tolist() == [hvd.size()] * 3
     assert y.tolist() == [6.0] * 3
     assert result.tolist() == [total * 6.0] * 3
+
+
+def test_an_exported_program_can_be_saved_and_loaded() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return hvd.allreduce(x * 2, op=hvd.Sum)
+
+    file = io.BytesIO()
+    torch.export.save(torch.export.export(Model(), (torch.ones(3),)), file)
+    file.seek(0)
+    loaded = torch.export.load(file).module()
+    assert loaded(torch.ones(3)).tolist() == [2.0 * hvd.size()] * 3
 
 
 def test_shapes_may_change_between_calls() -> None:

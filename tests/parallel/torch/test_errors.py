@@ -159,24 +159,21 @@ class TestRanksDisagree:
         )
 
 
-def test_gathering_numbers_without_dimensions_fails() -> None:
-    with pytest.raises(hvd.HorovodInternalError, match="allgather needs rows, but got a rank-zero"):
-        hvd.allgather(torch.tensor(1.0))
+@pytest.mark.parametrize("operation", [hvd.allgather, hvd.alltoall, hvd.reducescatter])
+@pytest.mark.parametrize("wants_grad", [False, True])
+def test_parts_of_a_number_without_dimensions_are_a_wrong_argument(
+    operation, wants_grad: bool
+) -> None:
+    with pytest.raises(ValueError, match="a tensor without dimensions"):
+        operation(torch.tensor(1.0, requires_grad=wants_grad))
 
 
-def test_sending_parts_of_a_number_without_dimensions_fails() -> None:
-    with pytest.raises(hvd.HorovodInternalError, match="alltoall needs rows, but got a rank-zero"):
-        hvd.alltoall(torch.tensor(1.0))
-
-
-def test_scattering_a_number_without_dimensions_is_a_wrong_argument() -> None:
-    with pytest.raises(ValueError, match="dimension"):
-        hvd.reducescatter_async(torch.tensor(1.0))
-
-
-def test_adasum_cannot_be_scattered() -> None:
-    with pytest.raises(hvd.HorovodInternalError, match="Adasum"):
-        hvd.reducescatter(torch.ones(4), op=hvd.Adasum)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32], ids=str)
+@pytest.mark.parametrize("kind", [ValueError, RuntimeError])
+def test_adasum_cannot_be_scattered(kind: type[Exception], dtype: torch.dtype) -> None:
+    with pytest.raises(kind, match="Adasum") as told:
+        hvd.reducescatter(torch.ones(4, dtype=dtype), op=hvd.Adasum)
+    assert not isinstance(told.value, hvd.HorovodInternalError)
 
 
 def test_a_name_can_be_under_way_only_once() -> None:
@@ -218,13 +215,6 @@ def test_rows_that_cannot_be_shared_out_evenly_are_told_at_the_call() -> None:
         hvd.alltoall_async(torch.ones(hvd.size() + 1))
 
 
-def test_types_that_are_not_supported_are_told_at_the_call() -> None:
-    tensor = torch.empty(2, dtype=torch.bits16)
-    for operation in (hvd.allreduce_async, hvd.allreduce_async_, hvd.allgather_async):
-        with pytest.raises(ValueError, match=r"bits16 are not supported"):
-            operation(tensor)
-
-
 def test_sparse_tensors_are_refused_where_they_are_not_meant() -> None:
     tensor = torch.eye(3).to_sparse()
     for operation in (hvd.allreduce_async, hvd.allreduce_async_, hvd.allgather_async):
@@ -256,7 +246,7 @@ def test_an_unknown_op_is_told_at_the_call() -> None:
 
 def test_a_root_that_does_not_exist_fails() -> None:
     told = f"root rank {hvd.size()} is not one of the {hvd.size()} ranks of the process set"
-    with pytest.raises(hvd.HorovodInternalError, match=told):
+    with pytest.raises(ValueError, match=told):
         hvd.broadcast(torch.ones(2), root_rank=hvd.size())
 
 

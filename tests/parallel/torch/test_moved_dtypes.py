@@ -6,25 +6,12 @@ import pytest
 import torch
 
 import sirtaki.torch as hvd
+from sirtaki.core.operations.dtypes import CODES, REDUCED
 
-NAMES = [
-    "uint16",
-    "uint32",
-    "uint64",
-    "complex32",
-    "complex64",
-    "complex128",
-    "float8_e4m3fn",
-    "float8_e4m3fnuz",
-    "float8_e5m2",
-    "float8_e5m2fnuz",
-    "float8_e8m0fnu",
-    "float4_e2m1fn_x2",
-]
 # The last ones are not in every version of PyTorch.
-DTYPES = [getattr(torch, name) for name in NAMES if hasattr(torch, name)]
+DTYPES = [getattr(torch, name) for name in list(CODES)[CODES["uint16"] :] if hasattr(torch, name)]
 
-REFUSED = [dtype for dtype in DTYPES if str(dtype).startswith("torch.float")]
+REFUSED = [dtype for dtype in DTYPES if str(dtype).removeprefix("torch.") not in REDUCED]
 
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 

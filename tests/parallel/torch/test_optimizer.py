@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 
 import pytest
@@ -249,14 +250,30 @@ class TestSynchronize:
         expected = trained_alone(sgd, 1, lambda net, step: everybodys_loss(net, step) * hvd.size())
         assert_same_parameters(net, expected)
 
-    @several
-    def test_gradients_cannot_be_reset_while_they_are_reduced(self) -> None:
-        net = model()
-        optimizer = distributed(net)
-        my_loss(net).backward()
-        with pytest.raises(AssertionError, match="zero_grad"):
+    @pytest.mark.parametrize("passes", [1, 2])
+    def test_gradients_that_are_being_reduced_are_discarded_by_zero_grad(self, passes: int) -> None:
+        net, generator = model(), nn.Linear(4, 4).double()
+        optimizer = distributed(net, backward_passes_per_step=passes)
+        for step in range(3):
+            # As the discriminator of a GAN, which has gradients of the generator's step.
+            loss_of(net, (generator(data_of(hvd.rank())[0]), data_of(0)[1])).backward()
             optimizer.zero_grad()
-        optimizer.synchronize()
+            assert all(p.grad is None for p in net.parameters())
+            for _ in range(passes):
+                (my_loss(net, step) / passes).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        assert_same_parameters(net, trained_alone(sgd, 3))
+
+    def test_an_optimizer_whose_zero_grad_takes_nothing(self) -> None:
+        class Plain(torch.optim.SGD):
+            def zero_grad(self) -> None:
+                super().zero_grad()
+
+        net = model()
+        optimizer = hvd.DistributedOptimizer(Plain(net.parameters(), lr=0.1))
+        my_loss(net).backward()
+        optimizer.step()
         optimizer.zero_grad()
         assert all(p.grad is None for p in net.parameters())
 
@@ -288,6 +305,28 @@ class TestUnusedParameters:
     def net(self) -> nn.Module:
         torch.manual_seed(5)
         return self.TwoPaths().double()
+
+    @pytest.mark.parametrize("groups", [None, 1, 2])
+    def test_parameters_that_no_rank_uses_may_be_left_alone(self, groups: int | None) -> None:
+        net = self.net()
+        net.spare = nn.Linear(2, 2).double()
+        before = copy.deepcopy(net.spare)
+        decaying = torch.optim.SGD(net.parameters(), lr=0.1, weight_decay=0.5)
+        optimizer = hvd.DistributedOptimizer(decaying, groups=groups, skip_unused=True)
+        for step in range(3):
+            optimizer.zero_grad()
+            # The odd path on rank 0 alone, and in the last step on none.
+            self.loss(net, int(hvd.rank() == 0 and step < 2)).backward()
+            optimizer.step()
+            assert all(p.grad is None for p in net.spare.parameters())
+            assert (net.odd.weight.grad is None) == (step == 2)
+            assert (net.even.weight.grad is None) == (hvd.size() == 1 and step < 2)
+        assert_same_parameters(net.spare, before)
+        assert_equal_on_all_ranks(net)
+
+    def test_steps_of_adasum_have_no_unused_parameters(self) -> None:
+        with pytest.raises(ValueError, match="cannot be used with skip_unused"):
+            distributed(model(), op=hvd.Adasum, skip_unused=True)
 
     @pytest.mark.parametrize("groups", [None, 1, 2])
     def test_ranks_may_use_different_parameters(self, groups: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Answers of ranks as `hang.collect` returns them."""
+"""Answers of ranks as `questions.collect` returns them."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def lines_of(*answers: dict[str, Any]) -> list[str]:
 def test_it_names_who_waits_for_whom_in_what_and_what_the_others_do() -> None:
     assert lines_of(waiting(0, 3), answer(1, 3), waiting(2, 3)) == [
         "stalled: no operation has ended for 12 s; rank 1 held up ranks 0,2",
-        "  allreduce 'grad' has waited for 12 s; asked for by ranks 0,2; missing ranks: 1 (node0)",
+        "  allreduce 'grad' has waited for 12 s; called by ranks 0,2; missing ranks: 1 (node0)",
         "  likely cause: rank 1 does nothing at train.py:31; the others wait for it",
         "  rank 1 (node0, process 1001): idle, in no operation; the last one was allreduce 'a', "
         "12 s ago",
@@ -70,7 +70,7 @@ def test_a_rank_that_wants_a_core_and_gets_none_is_at_work() -> None:
         ({"busy": "no"}, "rank 1 is in C code that holds Python's lock (GIL)"),
         (
             {"place": {"handles": "ValueError: bad"}},
-            "rank 1 deals with an exception that the others did not get (ValueError: bad)",
+            "rank 1 handles an exception that the others did not get (ValueError: bad)",
         ),
         (
             {"place": {"stack": [LIBRARY, ["train.py", 9, "main", "t.join()", True]]}},
@@ -146,15 +146,13 @@ def test_an_accelerator_that_does_not_complete_is_named() -> None:
 def test_a_message_that_is_not_sent_names_its_peer() -> None:
     message = {"kind": "receive", "peer": 1, "waits": 12.0}
     lines = lines_of(answer(0, 2, opened("tag 5", "under way", **message)), answer(1, 2))
-    assert lines[1].startswith(
-        "  receive with tag 5 has waited for 12 s; asked for by rank 0; miss"
-    )
+    assert lines[1].startswith("  receive with tag 5 has waited for 12 s; called by rank 0; miss")
 
 
 def test_who_has_joined_is_not_missed() -> None:
     lines = lines_of(waiting(0, 3), answer(1, 3), answer(2, 3, opened("", kind="join")))
     assert lines[0] == "stalled: no operation has ended for 12 s; rank 1 held up rank 0"
-    assert lines[1].endswith("; asked for by rank 0; missing ranks: 1 (node0)")
+    assert lines[1].endswith("; called by rank 0; missing ranks: 1 (node0)")
 
 
 def test_who_has_joined_waits_for_those_that_have_not() -> None:
@@ -192,7 +190,7 @@ def test_a_thousand_ranks_fit_on_a_screen_outliers_first() -> None:
 
 def test_a_name_does_nothing_to_a_terminal() -> None:
     lines = lines_of(waiting(0, 2, "\x1b[2J\r\n\u202egrad"), answer(1, 2))
-    assert "  allreduce '?[2J???grad' has waited for 12 s; asked for by rank 0" in lines[1]
+    assert "  allreduce '?[2J???grad' has waited for 12 s; called by rank 0" in lines[1]
 
 
 def test_numbers_are_written_as_spans() -> None:
@@ -220,9 +218,7 @@ def test_data_that_do_not_come_from_a_rank_that_runs_point_at_the_network() -> N
 
 def test_data_of_a_rank_that_is_stopped_do_not_point_at_the_network() -> None:
     lines = lines_of(under_way(0, 8), under_way(8, 0, state="T"))
-    assert (
-        lines[2] == "  likely cause: rank 8 is stopped by a signal: kill -CONT 1008 lets it go on"
-    )
+    assert lines[2] == "  likely cause: rank 8 is stopped by a signal: kill -CONT 1008 resumes it"
 
 
 def test_members_of_a_group_have_the_numbers_of_the_job_though_none_of_them_answers() -> None:
@@ -234,6 +230,6 @@ def test_members_of_a_group_have_the_numbers_of_the_job_though_none_of_them_answ
     del stopped["work"]
     lines = lines_of(answer(0, 3), answer(1, 3, work=work), stopped)
     assert lines[1] == (
-        "  allreduce 'x' of group pair has waited for 12 s; asked for by rank 1; "
+        "  allreduce 'x' of group pair has waited for 12 s; called by rank 1; "
         "missing ranks: 2 (node0)"
     )

@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 import pytest
 
 from sirtaki.core.world.snapshot import Operation, rates_of
-from sirtaki.hang.answers import job_of
-from sirtaki.hang.exposed import exposed_share
-from sirtaki.launch.live.view import table, view
+from sirtaki.hang.answers import exposed_share, job_of
+from sirtaki.inspect.live.view import table, view
 from tests.single.hang.made_up import answer, opened
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sirtaki.hang.collect import POLL, REPORT
 from sirtaki.hang.watching import Watching
+from sirtaki.questions.messages import Question
 from tests.single.hang.made_up import answer, opened
 
 SECONDS = 10.0
@@ -50,9 +50,9 @@ def test_a_hang_is_reported_once_and_within_a_tenth_of_the_time() -> None:
 def test_all_ranks_are_asked_twice_only_once_nothing_has_moved_for_half_of_the_time() -> None:
     clock = Clock()
     clock.run(8, stuck_since(3.0))
-    assert set(clock.asked) == {POLL}
+    assert set(clock.asked) == {Question.POLL}
     clock.run(14, stuck_since(3.0))
-    assert clock.asked.count(REPORT) == 2
+    assert clock.asked.count(Question.REPORT) == 2
 
 
 def test_steps_that_take_long_are_no_hang() -> None:

@@ -15,6 +15,7 @@ import pytest
 from sirtaki.launch import api
 from sirtaki.launch.api import run
 from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.flags.settings import Mpi
 from sirtaki.launch.hosts.addresses import own_addresses
 from sirtaki.launch.hosts.slots import Host
 from sirtaki.launch.starters.allocation import Allocation
@@ -313,5 +314,5 @@ def test_mpirun_starts_where_it_is_told_or_on_the_hosts_of_the_job(
     given = {"num_proc": 4, "hosts": hosts, "controller": "mpi", "command": ["python"]}
     settings = api._settings(given)
     assert {host: len(slots) for host, slots in settings.by_host().items()} == placed
-    assert settings.mpi is not None
-    assert settings.mpi.hosts_given is told
+    assert isinstance(settings.kind, Mpi)
+    assert settings.kind.hosts_given is told

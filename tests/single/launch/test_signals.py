@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
+import subprocess
+import sys
 
 import pytest
 
+from sirtaki.doctor import doctor
 from sirtaki.launch import cli
-from sirtaki.launch.doctor import doctor
 from sirtaki.launch.processes.signals import SignalWatch
 
 
@@ -28,3 +32,60 @@ def test_ctrl_c_ends_a_command_without_a_traceback(
     monkeypatch.setattr(doctor, "main", interrupted)
     assert cli.main(["doctor", "--hosts"]) == 128 + signal.SIGINT
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_signal_of_the_callers_own_goes_to_the_caller() -> None:
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    reader.settimeout(20)
+    before = signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(writer.fileno())
+    try:
+        with SignalWatch() as signals:
+            signal.raise_signal(signal.SIGCHLD)
+            assert signals.take() is None
+        assert reader.recv(8) == bytes([signal.SIGCHLD])
+    finally:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, before)
+        reader.close()
+        writer.close()
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), OSError(28, "No space")])
+def test_output_that_finds_no_reader_or_no_room_is_no_traceback(
+    error: OSError, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(arguments: object) -> int:
+        raise error
+
+    monkeypatch.setattr(doctor, "main", fails)
+    code = 128 + signal.SIGPIPE if isinstance(error, BrokenPipeError) else 1
+    assert cli.main(["doctor"]) == code
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--help",), ("ps",), ("submit", "--help"), ("completion", "bash"), ("no",)]
+)
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_pipe_that_nobody_reads_is_no_traceback(words: tuple[str, ...], closed: int) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    streams = {1: subprocess.PIPE, 2: subprocess.PIPE, closed: writer}
+    run = "import sys; from sirtaki.launch import cli; sys.exit(cli.main())"
+    with subprocess.Popen(
+        [sys.executable, "-c", run, *words], stdout=streams[1], stderr=streams[2], text=True
+    ) as done:
+        os.close(writer)
+        said = "".join(each or "" for each in done.communicate(timeout=60))
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
+    assert done.returncode in (0, 2, 128 + signal.SIGPIPE)
+
+
+def test_a_command_without_standard_output_is_no_traceback() -> None:
+    run = "import sys; from sirtaki.launch import cli; sys.exit(cli.main())"
+    words = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", run, "doctor", "--quick"]
+    done = subprocess.run(words, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

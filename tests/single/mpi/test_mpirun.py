@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from sirtaki.core.world.shared_heap import LIBRARY
-from sirtaki.launch.cores.shared_heap import through_shell
 from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.flags.flags import flags_of
 from sirtaki.launch.flags.parser import make_parser
 from sirtaki.launch.flags.settings import Settings, make_settings
+from sirtaki.launch.processes.guarding import mpi_rank
 from sirtaki.launch.starters import mpi
 from sirtaki.launch.starters.mpi import MpiKind
 from tests.single.launching import Job
@@ -28,7 +27,7 @@ def settings(*flags: str, np: int = 4) -> Settings:
     args = make_parser("horovodrun").parse_args(
         ["-np", str(np), "--mpi", *flags, "python", "train.py"]
     )
-    return make_settings(args, {})
+    return make_settings(flags_of(vars(args)), {})
 
 
 def line(kind: MpiKind, *flags: str, np: int = 4, passed: tuple[str, ...] = ()) -> str:
@@ -183,7 +182,7 @@ def test_arguments_that_are_no_words_are_refused() -> None:
 def test_arguments_for_mpirun_contradict_the_native_launcher() -> None:
     args = make_parser("horovodrun").parse_args(["-np", "1", "--gloo", "--mpi-args=-v", "true"])
     with pytest.raises(LaunchError, match="--mpi-args: --gloo does not use mpirun"):
-        make_settings(args, {})
+        make_settings(flags_of(vars(args)), {})
 
 
 # ---- Which mpirun it is ----
@@ -228,35 +227,18 @@ def mpirun(tmp_path: Path) -> Path:
 def test_its_output_and_exit_code_are_those_of_mpirun(mpirun: Path) -> None:
     path = f"{mpirun.parent}:{os.environ['PATH']}"
     flags = ("--mpi", "-np", "2", "-p", "77", "-x", "A=secret")
-    done = Job().run(*flags, "true", PATH=path, HOROVOD_RANK="3")
+    environ = {"HOROVOD_RANK": "3", "OF_THE_USER": "1", "B_TOKEN": "2"}
+    done = Job().run(*flags, "true", PATH=path, **environ)
     assert done.returncode == 7
-    assert done.stdout.startswith("-l -np 2 -ppn 2 -hosts localhost -genvlist A,HOROVOD_CONTROLLER")
-    assert "SIRTAKI_JOB" in done.stdout  # MPICH gives its jobs no names
-    assert done.stdout.endswith(" true\n")
+    *words, listed, python, _, _, between, command = done.stdout.split()
+    assert words == ["-l", "-np", "2", "-ppn", "2", "-hosts", "localhost", "-genvlist"]
+    assert (python, between, command) == (sys.executable, mpi_rank.__file__, "true")
+    # MPICH gives its jobs no names.
+    assert {"A", "HOROVOD_CONTROLLER", "OF_THE_USER", "SIRTAKI_JOB"} <= set(listed.split(","))
+    assert "B_TOKEN" not in listed
     assert "secret" not in done.stdout
     # The place in another job is not handed on.
     assert done.stderr == "-p 77,mpi,,secret\n"
-
-
-@pytest.mark.parametrize(("flag", "np", "times"), [("on", 1, 1), ("auto", 2, 1), ("auto", 1, 0)])
-def test_the_heap_is_preloaded_into_the_ranks_and_not_into_mpirun(
-    mpirun: Path, flag: str, np: int, times: int
-) -> None:
-    environ = {"PATH": str(mpirun.parent), "LD_PRELOAD": "/lib/own.so"}
-    launch = mpi.prepare(settings(f"--shared-heap={flag}", np=np), environ)
-    assert launch.variables["LD_PRELOAD"] == "/lib/own.so"
-    assert launch.argv.count(str(LIBRARY)) == times
-
-
-@pytest.mark.parametrize(("own", "expected"), [("", ""), ("/own.so", "/own.so:")])
-def test_a_rank_of_mpirun_preloads_the_heap_behind_what_its_host_preloads(
-    own: str, expected: str
-) -> None:
-    command = through_shell([sys.executable, "-c", "import os; print(os.environ['X'])"])
-    # What is preloaded takes itself out: another variable stands in for it.
-    command[2] = command[2].replace("LD_PRELOAD", "X")
-    done = subprocess.run(command, env={"X": own}, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{expected}{LIBRARY}\n"
 
 
 def test_a_dry_run_only_prints_the_command(mpirun: Path) -> None:
@@ -265,6 +247,24 @@ def test_a_dry_run_only_prints_the_command(mpirun: Path) -> None:
     assert done.returncode == 0
     assert done.stdout.startswith(f"start: {mpirun} -l -np 2 ")
     assert done.stdout.endswith(" echo 'a b'\n")
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_the_launcher_becomes_the_hydra_that_intels_script_starts(
+    tmp_path: Path, shell: str
+) -> None:
+    script = f"""#!/usr/bin/env {shell}
+    [ "$1" = --version ] && {{ echo 'Intel(R) MPI Library'; exit 0; }}
+    if true; then mpiexec.hydra "$@" <&0; rc=$?; fi
+    exit $rc
+    """
+    for name, text in (("mpirun", script), ("mpiexec.hydra", '#!/bin/sh\necho $$ "$1"\n')):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    job = Job()
+    job.environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    launcher = job.start("--mpi", "-np", "2", "true")
+    assert launcher.communicate(timeout=60)[0] == f"{launcher.pid} -l\n"
 
 
 def test_a_missing_mpirun_is_an_error(tmp_path: Path) -> None:

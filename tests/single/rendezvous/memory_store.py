@@ -31,5 +31,9 @@ class MemoryStore:
                 raise TimeoutError(f"nobody set {key!r} within {timeout:g} s")
             return self._values[key]
 
+    def peek(self, key: str) -> bytes | None:
+        """See `Store.peek`."""
+        return self._values.get(key)
+
     def close(self) -> None:
         """See `Store.close`; the values stay for the other threads."""

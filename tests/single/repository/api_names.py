@@ -1,7 +1,7 @@
 """Every public name of Horovod 0.28.1 that this version answers for, and the page about them.
 
 `python -m tests.single.repository.api_names`, from the repository's root, writes
-docs/reference/api-coverage.md anew.
+docs/design/api-coverage.md anew.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/reference/api-coverage.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs/design/api-coverage.md"
 
 
 class Group(NamedTuple):
@@ -412,7 +412,8 @@ MORE_PARAMETERS = {
     "init": ["placement"],
     "allgather_object": ["process_set"],
     "SyncBatchNorm": ["process_set"],
-    "_DistributedOptimizer.zero_grad": ["set_to_none"],
+    "_DistributedOptimizer.zero_grad": ["*args", "**kwargs"],
+    "DistributedOptimizer": ["skip_unused"],
     "run": ["host_discovery"],
     "ElasticSampler": ["even"],
 }
@@ -436,7 +437,10 @@ DIFFERENCES = {
     ),
     "allgather_object": "also takes `process_set`",
     "SyncBatchNorm": "works on CPU tensors too, and takes `process_set`",
-    "_DistributedOptimizer.zero_grad": "takes `set_to_none`",
+    "_DistributedOptimizer.zero_grad": (
+        "discards gradients that are being reduced (Horovod: `AssertionError`)"
+    ),
+    "DistributedOptimizer": "also takes `skip_unused`",
     "broadcast_object": "`obj` may be left out where it is not sent",
     "run": "`num_proc` is None by default, which means 1, so that `np` can be told apart; "
     "also takes `host_discovery`",
@@ -456,7 +460,7 @@ DIFFERENCES = {
 
 # What Horovod has and this version has not.
 MISSING = {
-    "horovod.runner.elastic": "the modules of its elastic launcher",
+    "horovod.runner.elastic.driver": "and its like: only `discovery` and `settings` are there",
 }
 
 
@@ -466,7 +470,7 @@ def name_of(line: str) -> str:
 
 
 def page() -> str:
-    """What docs/reference/api-coverage.md has to be."""
+    """What docs/design/api-coverage.md has to be."""
     from tests.frameworks.api_names import GROUPS as FRAMEWORKS
     from tests.single.repository.cli_flags import rows_of_flags
     from tests.single.repository.elastic_names import GROUPS as ELASTIC

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -30,6 +31,7 @@ _CPP = re.compile(
 _LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
+@cache
 def texts() -> dict[str, str]:
     """Return each text, and the file it is in."""
     found: dict[str, str] = {}
@@ -67,11 +69,10 @@ def _of_python(source: str) -> Iterator[str]:
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    raised = {
-        node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise) and node.exc is not None
-    }
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
+    raised = {node.exc for node in nodes if isinstance(node, ast.Raise) and node.exc is not None}
+    for node in nodes:
         if isinstance(node, ast.Call) and (node in raised or _makes_an_error(node.func)):
             for argument in node.args:
                 yield from _texts_of(argument, constants, functions)

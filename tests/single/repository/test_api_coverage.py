@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.flags.flags import read_flags
 from sirtaki.launch.flags.parser import make_parser
-from sirtaki.launch.flags.settings import bring_in_config, make_settings
+from sirtaki.launch.flags.settings import make_settings
 from tests import needs
 from tests.single.repository.api_names import (
     DIFFERENCES,
@@ -91,7 +92,10 @@ def test_the_parameters_are_horovods_in_order_and_default(group: Group, line: st
     expected = expected_parameters(line, group.horovod)
     more = actual[len(expected) :]
     assert [parameter for parameter, _ in more] == MORE_PARAMETERS.get(name, [])
-    assert all(default is not inspect.Parameter.empty for _, default in more)
+    assert all(
+        default is not inspect.Parameter.empty or parameter.startswith("*")
+        for parameter, default in more
+    )
     others = OTHER_DEFAULTS.get(name, {})
     expected = [(p, ast.literal_eval(others[p]) if p in others else d) for p, d in expected]
     assert actual[: len(expected)] == expected
@@ -153,8 +157,7 @@ def variables(arguments: list[str]) -> dict[str, str]:
     if set(arguments) & set(HOW_ELASTIC):
         arguments = ["--min-np", "1", *arguments]
     parsed = make_parser("horovodrun").parse_args([*arguments, "true"])
-    bring_in_config(parsed, pytest.fail)
-    return make_settings(parsed, {}).variables
+    return make_settings(read_flags(parsed, {}, pytest.fail), {}).variables
 
 
 SPELLINGS = [(flag, spelling) for flag in FLAGS for spelling in flag.spellings.split()]

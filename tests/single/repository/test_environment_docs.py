@@ -1,7 +1,6 @@
 """Every environment variable of Horovod has a row in the page on them that tells the truth."""
 
 import re
-from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,10 @@ from sirtaki.core.config import Autotune, Config, Topology
 from sirtaki.launch.cores.binding import default_threads
 from sirtaki.launch.cores.shares import Share
 from sirtaki.launch.flags.options import KNOBS, SWITCHES, Knob, Switch
+from sirtaki.launch.hosts.gloo_interface import VARIABLE as GLOO_INTERFACE
 from sirtaki.launch.hosts.slots import Slot
-from sirtaki.launch.hosts.torch_variables import torch_environment
-from sirtaki.rendezvous.world.started_by import SET_FOR_TORCH
+from sirtaki.launch.hosts.torch_variables import default_environment, place_of
+from sirtaki.schedulers.start import SET_FOR_TORCH
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/reference/environment.md"
 
@@ -60,7 +60,6 @@ EFFECTS = {
     "SIRTAKI_DIRECT_HOSTS": ("1", "direct_hosts", 1),
     "SIRTAKI_SINGLE_COPY": ("0", "single_copy", False),
     "SIRTAKI_STACKS_SIGNAL": ("40", "stacks_signal", 40),
-    "SIRTAKI_SHARED_HEAP": ("0", "shared_heap", False),
     "SIRTAKI_SECRET_FILE": ("/run/secret", "secret_file", "/run/secret"),
     "SIRTAKI_SHARED_DIR": ("/scratch/me", "shared_folder", "/scratch/me"),
     "SIRTAKI_TLS": ("1", "tls", True),
@@ -160,7 +159,11 @@ def test_the_documented_defaults_are_those_of_the_config() -> None:
 
 def test_a_config_has_the_same_defaults_with_an_environment_and_without() -> None:
     read = Config.from_env({})
-    assert replace(Config(), hostname=read.hostname) == read
+    assert Config()._replace(hostname=read.hostname) == read
+
+
+# Set for programs that ask, and read as if a user had set them.
+OF_HOROVOD = {"HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS"}
 
 
 def test_the_variables_of_the_launcher_are_read() -> None:
@@ -178,7 +181,13 @@ def test_the_variables_of_the_launcher_are_read() -> None:
     }
     of_a_server = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "node-a", "HOROVOD_GLOO_RENDEZVOUS_PORT": "7"}
     slot = Slot(3, 4, "node-b", 1, 2, 1, 2)
-    of_torch = {*torch_environment(slot, 1, "node-a"), "MASTER_PORT", SET_FOR_TORCH}
+    of_torch = {
+        *place_of(slot, 1, 2),
+        *(default_environment("node-a").keys() - OF_HOROVOD),
+        "MASTER_PORT",
+        GLOO_INTERFACE,
+        SET_FOR_TORCH,
+    }
     of_threads = set(default_threads(Share((), 1)))
     assert sections()[LAUNCHER] == {*place, *of_a_server, *of_torch, *of_threads}
     config = Config.from_env(place)
@@ -194,6 +203,12 @@ def test_what_is_accepted_without_effect_changes_nothing(name: str) -> None:
     assert Config.from_env({name: "whatever"}) == Config.from_env({})
 
 
+@pytest.mark.parametrize("name", sorted(sections()["Refused"]))
+def test_what_is_refused_ends_init(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}=1 is refused: there is no shared heap any more"):
+        Config.from_env({name: "1"})
+
+
 @pytest.mark.parametrize("flag", [*KNOBS, *SWITCHES], ids=lambda flag: str(flag.variable))
 def test_help_promises_an_effect_where_there_is_one(flag: Knob | Switch) -> None:
     without_effect = flag.help.startswith("accepted for old scripts")
@@ -201,9 +216,7 @@ def test_help_promises_an_effect_where_there_is_one(flag: Knob | Switch) -> None
 
 
 def test_every_setting_has_a_variable() -> None:
-    settings = {field.name for field in fields(Config)} | {
-        f"autotune.{field.name}" for field in fields(Autotune)
-    }
+    settings = {*Config._fields} | {f"autotune.{field}" for field in Autotune._fields}
     # Whether a value was given at all, what is set for the C library, and what nobody sets yet.
     derived = {"autotune", "autotune.chunk_fixed", "autotune.fusion_fixed", "elastic"}
     derived.add("malloc_settings")

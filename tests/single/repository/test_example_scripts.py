@@ -19,7 +19,6 @@ SCRIPTS = sorted(path.name for path in EXAMPLES.glob("pytorch_*.py"))
 BENCHMARK = "--batch-size 2 --num-warmup-batches 1 --num-batches-per-iter 1 --num-iters 2"
 # Script, arguments, a line that the first process prints.
 RUNS = [
-    ("pytorch_synthetic_benchmark.py", BENCHMARK, r"Total img/sec on 2 [CG]PU\(s\): \d+\.\d \+-"),
     (
         "pytorch_synthetic_benchmark.py",
         f"{BENCHMARK} --model mlp --fp16-allreduce --use-adasum",
@@ -30,6 +29,12 @@ RUNS = [
         "--steps 100",
         r"Accuracy: [89]\d\.\d%; rows .*: 4\d\d of 20000",
     ),
+    ("pytorch_cifar10.py", "", r"   2 +\d+\.\d\d +1\.00 +(100|[3-9]\d)\.\d\d%"),
+    ("pytorch_mnist.py", "--epochs 2", r"Test accuracy: [3-9]\d\.\d+%"),
+]
+# What the tests of their pages and of elastic jobs also do.
+RUNS_OF_NIGHTLY = [
+    ("pytorch_synthetic_benchmark.py", BENCHMARK, r"Total img/sec on 2 [CG]PU\(s\): \d+\.\d \+-"),
     (
         "pytorch_sparse_embedding.py",
         "--steps 100 --words 2000 --sparse-as-dense",
@@ -42,9 +47,7 @@ RUNS = [
     ),
     ("pytorch_process_sets.py", "--steps 200", r"parabola: loss 0\.0\d+ on processes \[0, 1\]"),
     ("pytorch_adasum.py", "--steps 20", r"Adasum of 2 steps at right angles: \[1\.0, 1\.0\]"),
-    ("pytorch_cifar10.py", "", r"   2 +\d+\.\d\d +1\.00 +(100|[3-9]\d)\.\d\d%"),
     ("pytorch_elastic.py", "--epochs 3", r"Accuracy: [6-9]\d\.\d%"),
-    ("pytorch_mnist.py", "--epochs 2", r"Test accuracy: [3-9]\d\.\d+%"),
 ]
 
 
@@ -56,15 +59,16 @@ def run(job: Job, processes: int, script: str, *arguments: str) -> str:
     return done.stdout
 
 
-# All of them are started in the same way, so the others wait for `make test-all`.
-QUICK = ("pytorch_uneven_join.py",)
-
-
+# Started as the scripts of the first pages, of which `make test` runs PyTorch's.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "arguments", "line"),
     [
-        pytest.param(*run, marks=() if run[0] in QUICK else pytest.mark.slow, id=" ".join(run[:2]))
-        for run in RUNS
+        *(pytest.param(*run, id=" ".join(run[:2])) for run in RUNS),
+        *(
+            pytest.param(*run, id=" ".join(run[:2]), marks=pytest.mark.nightly)
+            for run in RUNS_OF_NIGHTLY
+        ),
     ],
 )
 def test_an_example_trains_on_two_processes(script: str, arguments: str, line: str) -> None:
@@ -82,10 +86,11 @@ def test_overlapping_process_sets_train_apart_on_three_processes() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_image_example_makes_data_and_continues_from_its_checkpoint(tmp_path: Path) -> None:
     script, data = "pytorch_imagenet.py", ("--data-dir", str(tmp_path / "images"))
     make = (*data, "--generate", "--classes", "2", "--images", "8")
-    subprocess.run([sys.executable, EXAMPLES / script, *make], check=True, timeout=60)
+    subprocess.run([sys.executable, EXAMPLES / script, *make], check=True, timeout=100)
     train = (*data, "--batch-size", "2", "--batches-per-allreduce", "2")
     train += ("--checkpoint", str(tmp_path / "checkpoint.pt"))
     first = run(Job(), 2, script, *train, "--epochs", "1")
@@ -95,7 +100,7 @@ def test_the_image_example_makes_data_and_continues_from_its_checkpoint(tmp_path
 
 
 def test_every_example_is_tried_here() -> None:
-    tried = {script for script, _, _ in RUNS} | {"pytorch_imagenet.py"}
+    tried = {script for script, _, _ in [*RUNS, *RUNS_OF_NIGHTLY]} | {"pytorch_imagenet.py"}
     assert tried == set(SCRIPTS)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as Tree
 
 import pytest
 
-from tools.figures import boxes, exchange, plot, svg
+from tests import needs
+from tools.figures import boxes, exchange, plot, svg, terminal
 from tools.figures.charts import CHARTS
 
 SPACE = "{http://www.w3.org/2000/svg}"
@@ -97,3 +99,36 @@ def test_letters_can_be_read_on_every_fill(theme: dict[str, str]) -> None:
         assert contrast(theme["faint"], theme[fill]) >= 4.5, fill
     for line in svg.LINES:
         assert contrast(theme[line], theme["paper"]) >= 3, line
+
+
+def rows(drawn: str) -> list[str]:
+    """The lines of the animated terminal; a long one fills several rows."""
+    groups = Tree.fromstring(drawn).iter(f"{SPACE}g")
+    return ["".join(each.text or "" for each in group) for group in groups]
+
+
+def test_the_terminal_shows_its_lines_in_turn_and_pauses_are_shortened() -> None:
+    scenes = [[terminal.Line(0, "$ go"), terminal.Line(9, "x" * 120)], [terminal.Line(0, "$ on")]]
+    drawn = terminal.draw(scenes)
+    assert rows(drawn) == ["$ go", "x" * 120, "$ on"]
+    delays = [each.get("style") for each in Tree.fromstring(drawn).iter(f"{SPACE}g")]
+    assert delays == [f"animation-delay:{seconds}s" for seconds in ("0.30", "1.80", "3.30")]
+    assert "prefers-reduced-motion" in drawn
+
+
+@pytest.mark.job
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_terminal_of_the_readme_shows_what_is_printed_today() -> None:
+    needs.package("torch")
+
+    # Others depend on the machine, or on where a process is when another is lost.
+    lasting = ("$ sirtaki", "stalled: ", "  likely cause: ", "  more: ", "world ", "process ")
+
+    def kinds(lines: list[str]) -> set[str]:
+        shown = (line for line in lines if line.startswith(lasting))
+        return {re.sub(r"[0-9a-f]{8}|\d+", "#", line) for line in shown}
+
+    printed = [line.words for scene in terminal.record_all() for line in scene]
+    assert len(kinds(printed)) >= len(lasting)
+    assert kinds(rows(terminal.FILE.read_text())) == kinds(printed)

@@ -11,8 +11,20 @@ from pathlib import Path
 import pytest
 
 from tests.single.launching import Job, python
+from tests.single.repository.trees import tree_of
+from tools.touched import loaded_late
 
 ROOT = Path(__file__).resolve().parents[3]
+BELOW_THE_ADAPTERS = (
+    "core",
+    "doctor",
+    "hang",
+    "inspect",
+    "launch",
+    "questions",
+    "rendezvous",
+    "submit",
+)
 
 
 def layers() -> dict[str, list[str]]:
@@ -47,6 +59,10 @@ def violations(folder: Path) -> list[str]:
     for path in sorted(folder.rglob("*.py")):
         file = path.relative_to(folder)
         row = next((each for each in (file, *file.parents) if str(each) in table), None)
+        adapter = Path(*file.parts[:2])
+        if row is None and (folder / adapter / "framework.json").exists():
+            row = adapter
+            table[str(adapter)] = [*table["sirtaki/FRAMEWORK"], adapter.name]
         if row is None:
             found.append(f"{file} is in no row of the table")
             continue
@@ -56,7 +72,7 @@ def violations(folder: Path) -> list[str]:
             allowed.append(own)
         found += [
             f"{file} imports {name}"
-            for name in imported(ast.parse(path.read_text()))
+            for name in imported(tree_of(path))
             if name.split(".")[0] not in sys.stdlib_module_names and not below(name, allowed)
         ]
     return found
@@ -104,42 +120,54 @@ def test_an_import_that_points_upwards_is_found(
 
 def test_a_file_without_a_row_is_found(tmp_path: Path) -> None:
     (tmp_path / "sirtaki").mkdir()
-    (tmp_path / "sirtaki" / "new.py").touch()
-    assert violations(tmp_path) == ["sirtaki/new.py is in no row of the table"]
+    (tmp_path / "sirtaki" / "unknown.py").touch()
+    assert violations(tmp_path) == ["sirtaki/unknown.py is in no row of the table"]
 
 
-def circles(folder: Path, below: tuple[str, ...], late: bool) -> list[set[str]]:
-    """The circles in which modules of `folder` import one another; `late`: also in functions."""
+def test_the_adapter_of_a_new_framework_needs_no_row(tmp_path: Path) -> None:
+    adapter = tmp_path / "sirtaki" / "toy"
+    adapter.mkdir(parents=True)
+    (adapter / "framework.json").touch()
+    (adapter / "ops.py").write_text("import toy\nimport torch\nfrom sirtaki.core import basics\n")
+    assert violations(tmp_path) == ["sirtaki/toy/ops.py imports torch"]
+
+
+def circles(folder: Path, types: bool = False) -> list[set[str]]:
+    """The circles in which modules import one another; `types`: also where only types are meant."""
     modules = {
         ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__"): path
         for path in folder.rglob("*.py")
     }
-    chosen = {name: path for name, path in modules.items() if name.startswith(below)}
-    uses = {name: used_by(path, modules, late) - {name} for name, path in chosen.items()}
+    uses = {name: used_by(name, path, modules, types) for name, path in modules.items()}
     reach = {name: reachable(name, uses) for name in uses}
-    return [
-        {name, *(other for other in there if name in reach.get(other, ()))}
+    found = [
+        frozenset(other for other in there if name in reach[other])
         for name, there in reach.items()
         if name in there
     ]
+    return [set(circle) for circle in dict.fromkeys(found)]
 
 
-def used_by(path: Path, modules: dict[str, Path], late: bool) -> set[str]:
+def used_by(name: str, path: Path, modules: dict[str, Path], types: bool) -> set[str]:
+    """The modules that a file imports, wherever the import stands."""
     found: set[str] = set()
-    waiting: list[ast.AST] = [ast.parse(path.read_text())]
+    waiting: list[ast.AST] = [tree_of(path)]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
-        if isinstance(node, ast.FunctionDef) and not late:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not types:
+            waiting += node.orelse
             continue
         waiting += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= (names & modules.keys()) or {node.module}
-    return found & modules.keys()
+        elif isinstance(node, ast.ImportFrom):
+            above = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+            own = above[: len(above) + 1 - node.level] if node.level else []
+            module = ".".join([*own, *([node.module] if node.module else [])])
+            names = {f"{module}.{alias.name}" for alias in node.names}
+            found |= (names & modules.keys()) or {module}
+    # A package of all has names that it loads late, for users.
+    return found & modules.keys() - {name, "sirtaki"}
 
 
 def reachable(name: str, uses: dict[str, set[str]]) -> set[str]:
@@ -153,29 +181,64 @@ def reachable(name: str, uses: dict[str, set[str]]) -> set[str]:
     return found
 
 
+# What is divided in files but is one thing: a net and its weights, a solver and what it does.
+OF_ONE_THING = [
+    {"sirtaki_caffe.net.net", "sirtaki_caffe.net.weights"},
+    {f"sirtaki_caffe.solver.{name}" for name in ("evaluation", "snapshots", "solver")},
+]
+
+
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    assert circles(ROOT / "python", ("sirtaki", "horovod"), late=False) == []
-    own = ("sirtaki_caffe", "caffe")
-    assert circles(ROOT / "sirtaki-caffe" / "python", own, late=False) == []
+    assert circles(ROOT / "python") == []
+    assert circles(ROOT / "python", types=True) == []
+    caffe = ROOT / "sirtaki-caffe" / "python"
+    assert circles(caffe) == []
+    assert all(circle in OF_ONE_THING for circle in circles(caffe, types=True))
 
 
-def test_not_even_late_below_the_adapters() -> None:
-    folders = ("sirtaki.core", "sirtaki.rendezvous", "sirtaki.launch", "sirtaki.jax")
-    assert circles(ROOT / "python", folders, late=True) == []
-
-
-def test_a_circle_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "back",
+    ["import one", "def late():\n    from one import name", "async def late():\n    import one"],
+)
+def test_a_circle_is_found(tmp_path: Path, back: str) -> None:
     (tmp_path / "one.py").write_text("import two\n")
-    (tmp_path / "two.py").write_text("def late():\n    from one import name\n")
-    assert circles(tmp_path, ("",), late=False) == []
-    assert circles(tmp_path, ("",), late=True) == [{"one", "two"}] * 2
+    (tmp_path / "two.py").write_text(f"{back}\n")
+    (tmp_path / "three.py").write_text("import one\n")
+    assert circles(tmp_path) == [{"one", "two"}]
+
+
+def test_a_circle_of_a_package_s_own_modules_is_found(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "one.py").write_text("from . import two\n")
+    (package / "two.py").write_text("from .one import name\n")
+    assert circles(tmp_path) == [{"package.one", "package.two"}]
+
+
+def test_a_circle_of_types_is_found_where_it_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("if TYPE_CHECKING:\n    import two\n")
+    (tmp_path / "two.py").write_text("import one\n")
+    assert circles(tmp_path) == []
+    assert circles(tmp_path, types=True) == [{"one", "two"}]
+
+
+def test_type_checkers_see_the_names_that_are_loaded_late() -> None:
+    stub = tree_of(ROOT / "python" / "sirtaki" / "__init__.pyi")
+    named = {
+        alias.name: node.module
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert named == loaded_late(ROOT)
 
 
 def test_below_the_adapters_a_name_means_one_class() -> None:
     places: dict[str, list[str]] = {}
-    for room in ("core", "hang", "launch", "rendezvous"):
+    for room in BELOW_THE_ADAPTERS:
         for path in sorted((ROOT / "python" / "sirtaki" / room).rglob("*.py")):
-            for node in ast.parse(path.read_text()).body:
+            for node in tree_of(path).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
@@ -204,9 +267,10 @@ def test_training_processes_load_only_numpy_and_nothing_of_the_launcher(job: Job
 
 # Beside `Config.from_env`: what a process is before it is a rank, and variables of others.
 READERS = {
-    "autoload.py": "SIRTAKI_TORCH_DEFAULT, when PyTorch is imported, and PyTorch's own",
+    "autoload.py": "SIRTAKI_TORCH_DEFAULT, SIRTAKI_BENCH_FOLDER; PyTorch's own",
     "core/config.py": "the settings of a rank",
     "core/placed.py": "none: it sets those of a place",
+    "core/world/lifecycle.py": "the places that other launchers have set",
     "dask/worker.py": "what a worker puts back after it was a rank",
     "keras/library.py": "Keras's own",
     "lightning/environment.py": "those of starters",
@@ -219,9 +283,8 @@ READERS = {
     "spark/elastic/runner.py": "HOROVOD_ELASTIC_TIMEOUT, in the driver",
     "spark/keras/models.py": "Keras's own",
     "spark/task.py": "what our task has set",
-    "tensorflow/ops/library.py": "SIRTAKI_TF_OPS, when a graph is built without a world",
-    "torch/device/layer.py": "CUDA's and NCCL's own",
-    "torch/distributed/group.py": "torchrun's own",
+    "tensorflow/ops/operation.py": "SIRTAKI_TF_OPS, when a graph is built without a world",
+    "torch/device/layer.py": "CUDA's and NCCL's own; SIRTAKI_BENCH_GLOO, before there is a world",
     "torch/distributed/started.py": "those of torch.distributed",
 }
 
@@ -233,5 +296,20 @@ def test_variables_of_the_environment_are_read_in_few_places() -> None:
         for path in package.rglob("*.py")
         if re.search(r"\b(os\.environ|getenv)\b", path.read_text())
     }
-    ranks = {name for name in found if not name.startswith(("launch/", "observe/"))}
+    of_programs = ("demo/", "doctor/", "inspect/", "launch/", "observe/")
+    ranks = {name for name in found if not name.startswith(of_programs)}
     assert ranks == set(READERS)
+
+
+# printf of a float, and what reads or changes text as the process's locale has it.
+FOLLOWS_THE_LOCALE = (
+    r'"[^"\n]*%[-+0-9.*]*[aefgAEFG][^"\n]*"',
+    r"\b(?:strto[dfl]d?|sto(?:d|f|ld)|atof|to(?:upper|lower)|is(?:alpha|space)|\w*stringstream)\(",
+)
+
+
+@pytest.mark.parametrize("pattern", FOLLOWS_THE_LOCALE)
+def test_nothing_in_the_core_follows_the_locale(pattern: str) -> None:
+    paths = [path for path in (ROOT / "cpp").rglob("*") if path.suffix in (".h", ".cpp")]
+    assert len(paths) > 100
+    assert [path.name for path in paths if re.search(pattern, path.read_text())] == []

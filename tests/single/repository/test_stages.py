@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,11 @@ good:
 	@echo "=== 3 passed, 1 skipped in 0.10s ==="
 bad:
 	@echo "=== 1 failed, 2 passed in 0.10s ==="; false
+long:
+	@echo "[1]<stdout>:==== rank 1 failed tests/a.py::test_b (call) ===="
+	@echo "the reason"; seq 400; false
+endless:
+	@echo "begins"; sleep 600
 poor:
 	@echo "SKIPPED [1] tests/a.py:3: missing: root"
 	@echo "=== 1 skipped in 0.10s ==="
@@ -74,6 +80,27 @@ def test_a_stage_waits_for_others_and_is_left_out_when_one_fails(runner: Runner)
     }
     assert found["first"].counts == {"passed": 3, "skipped": 1}
     assert not found["last"].log.exists()
+
+
+def test_a_failed_stage_shows_its_first_failure_and_its_end(
+    runner: Runner, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner.run([Stage("stage", ("long",), 1)])
+    shown = capsys.readouterr().out.splitlines()
+    assert {"the reason", "1", "400"} <= {*shown}
+    assert "200" not in shown
+    assert shown.count("400") == 1
+
+
+def test_a_stage_that_hangs_is_ended_and_fails(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tools.stages.runner._GRACE", 0.01)
+    [result] = runner.run([Stage("endless", ("endless",), 0)])
+    assert result.code == -signal.SIGKILL
+    assert {"begins", "ended: the stage took too long, or the run was stopped"} <= {
+        *capsys.readouterr().out.splitlines()
+    }
 
 
 @pytest.mark.parametrize(

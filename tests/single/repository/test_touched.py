@@ -9,7 +9,7 @@ import pytest
 from tools.touched import touched
 
 FILES = {
-    "python/sirtaki/__init__.py": "_MODULES = {'sirtaki.launch.api': ('run',)}\n",
+    "python/sirtaki/__init__.py": "_MODULES = {'sirtaki.launch.api': 'run'}\n",
     "python/sirtaki/_core.pyi": "",
     "python/sirtaki/core/__init__.py": "",
     "python/sirtaki/core/world/world.py": "from sirtaki import _core\n",

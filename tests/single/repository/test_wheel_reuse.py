@@ -23,7 +23,7 @@ FILES = (
     "tests/fuzz/fuzz.cpp",
     "python/sirtaki.py",
     "third_party/header.h",
-    "tools/requirements-dev.txt",
+    "tools/requirements-build.txt",
 )
 # Stands for Python and pip, which would need minutes; it writes a wheel when it is asked for one.
 PYTHON = """#!/bin/sh
@@ -45,7 +45,7 @@ def tree(tmp_path: Path) -> Path:
     python.parent.mkdir(parents=True)
     python.write_text(PYTHON)
     python.chmod(0o755)
-    (tmp_path / ".venv/.requirements").touch()
+    (tmp_path / ".venv/.requirements-build").touch()
     (tmp_path / "version").write_text("3.12")
     make(tmp_path)
     return tmp_path

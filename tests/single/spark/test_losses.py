@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests import needs
@@ -9,6 +11,7 @@ from tests import needs
 torch = needs.package("torch")
 
 from sirtaki.spark.torch.losses import alike, by_sample, losses_of, total_loss  # noqa: E402
+from sirtaki.spark.torch.metrics import metrics_of  # noqa: E402
 
 ONES, ZEROS = torch.ones(2, 1), torch.zeros(2, 1)
 
@@ -43,3 +46,25 @@ def test_as_many_losses_as_labels_are_needed() -> None:
     assert len(losses_of(torch.nn.L1Loss(), 3)) == 3
     with pytest.raises(ValueError, match="2 losses were given for 3 label columns"):
         losses_of([torch.nn.L1Loss()] * 2, 3)
+
+
+def test_metrics_are_functions_or_lists_of_them_for_each_label() -> None:
+    def worst(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return (outputs - labels).abs().max()
+
+    outputs = [torch.tensor([[1.0], [4.0]]), torch.tensor([[2.0], [2.0]])]
+    labels = [torch.tensor([[0.0], [0.0]]), torch.tensor([[3.0], [3.0]])]
+
+    def told(given: list[Any], names: list[str]) -> dict[str, float]:
+        return {each.name: each.of(outputs, labels) for each in metrics_of(given, names)}
+
+    assert told([worst, worst], ["a"]) == {"worst": 4.0, "worst_1": 4.0}
+    assert told([[worst]], ["a"]) == {"worst": 4.0}
+    assert told([[worst]], ["a", "b"]) == {"a_worst": 4.0, "b_worst": 1.0}
+    assert told([[], [worst]], ["a", "b"]) == {"b_worst": 1.0}
+    assert told([lambda o, _: len(o)], ["a", "b"]) == {"<lambda>": 2.0}
+    assert metrics_of(None, ["a"]) == []
+    with pytest.raises(ValueError, match="not both"):
+        metrics_of([worst, [worst]], ["a"])
+    with pytest.raises(ValueError, match="2 lists of functions were given for 3 label columns"):
+        metrics_of([[worst], [worst]], ["a", "b", "c"])

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sirtaki.data.row_groups import Group, Span, total
-from sirtaki.spark.common.parquet import Reader
-from sirtaki.spark.common.plan import spans_of, train_steps, validation_steps
+from sirtaki.spark.common.parquet import Reader, spans_of, train_steps, validation_steps
 
 counts = st.lists(st.integers(1, 40), min_size=1, max_size=12)
 sizes = st.integers(1, 7)

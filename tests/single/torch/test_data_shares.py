@@ -46,6 +46,7 @@ def test_a_stream_is_shared_by_ranks_and_workers(
         assert set(everything) == set(range(47 if even == "pad" else RANKS * counts[workers]))
 
 
+@pytest.mark.slow
 def test_workers_that_are_not_forked_know_their_rank() -> None:
     spawned = batches(1, "drop", 1, multiprocessing_context="spawn")
     assert spawned == batches(1, "drop", 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.distributed.optim import _apply_optimizer_in_backward
 
 import sirtaki.torch as hvd
 from sirtaki.torch.elastic import handlers
@@ -243,6 +242,8 @@ def optimizers_without_whole_steps(
     model: torch.nn.Module, which: str
 ) -> dict[str, torch.optim.Optimizer]:
     if which == "in backward":
+        from torch.distributed.optim import _apply_optimizer_in_backward  # 2 s, for this alone
+
         _apply_optimizer_in_backward(
             torch.optim.SGD, model.parameters(), {"lr": 0.5, "momentum": 0.5}
         )

@@ -65,6 +65,17 @@ def test_an_epoch_uses_each_sample_once_through_any_worlds(
     assert used == set(range(count))
 
 
+def test_the_number_of_a_batch_does_not_matter() -> None:
+    """Programs of Horovod count the batches of the epoch, which go on after a reset."""
+    (sampler,) = samplers(12, 1, shuffle=False)
+    for number in (0, 1, 7):
+        sampler.record_batch(number, 2)
+    sampler.load_state_dict(sampler.state_dict())
+    assert list(sampler) == list(range(6, 12))
+    sampler.record_batch(3, 2)
+    assert sampler.processed_num == 8
+
+
 def test_each_epoch_has_an_order_of_its_own_the_same_on_all_ranks() -> None:
     (alone,) = samplers(10, 1, seed=3)
     first = list(alone)

@@ -9,6 +9,7 @@ import pytest
 
 import horovod
 import sirtaki.torch as hvd
+from tests.reference import gaps
 
 FUNCTIONS = [
     "allgather_object",
@@ -177,7 +178,7 @@ def test_version_and_build_check_need_no_core() -> None:
 import sys
 sys.modules["sirtaki._core"] = None
 import horovod
-from sirtaki.launch.doctor.check_build import print_check_build
+from sirtaki.doctor.check_build import print_check_build
 print(horovod.__version__)
 print_check_build()
 """
@@ -216,3 +217,31 @@ optimizer = hvd.DistributedOptimizer(torch.optim.Adam(layer.parameters()))
 hvd.broadcast_optimizer_state(optimizer, 0)
 """
     )
+
+
+@pytest.mark.job
+def test_a_training_process_imports_no_more_than_it_needs_to_start() -> None:
+    unneeded = in_a_new_process(
+        """
+import sys
+import torch
+before = set(sys.modules)
+import sirtaki.torch as hvd
+hvd.init()
+store = torch.distributed.HashStore()
+torch.distributed.init_process_group("sirtaki", rank=0, world_size=1, store=store)
+for name in sorted({*sys.modules} - before - {"faulthandler"}):
+    rare = ("checkpoint", "data", "elastic", "launch", "torch.device.meeting", "torch.elastic",
+            "torch.ops.operators", "torch.optimizer", "torch.sync_batch_norm")
+    if not name.startswith("sirtaki.") or name.removeprefix("sirtaki.").startswith(rare):
+        print(name)
+torch.ops.sirtaki.allgather, torch.ops.sirtaki.allreduce
+assert len([*torch.ops.sirtaki]) == len({*torch.ops.sirtaki}) == 9
+assert {*hvd.__all__} <= {*dir(hvd)}
+"""
+    )
+    assert unneeded == ""
+
+
+def test_the_reference_describes_every_name_with_its_arguments_and_errors() -> None:
+    assert not gaps(hvd)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sirtaki.observe.trace.model import Message, Operation, Rank, Span, Trace
+from sirtaki.observe.trace.model import LINES, Message, Operation, Rank, Span, Trace
 
 MS = 1_000_000
 BEGUN = 1_700_000_000_000_000_000
@@ -52,6 +52,7 @@ def rank(number: int, host: str = "here") -> Rank:
         made.spans.append(span("load", at, at + loads))
         made.operations.append(operation("grad", at + loads, at + 7, at + 8, number=10 + step))
         made.waits.append(span("wait", at + loads, at + 8))
+        made.lines.append(span("train.py:3 in load: read()", at, at, LINES))
     return made
 
 

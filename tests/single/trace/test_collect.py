@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from sirtaki.hang import traces
-from sirtaki.hang.asking import NoAnswer
 from sirtaki.observe.trace import collect
+from sirtaki.questions import collect as questions
+from sirtaki.questions.asking import NoAnswer
+from sirtaki.questions.messages import Question
 from sirtaki.rendezvous.host.presence import Presence, Record, own_namespace
 
 HOSTS = ["a", "a", "b", "c"]
@@ -36,20 +37,20 @@ class Launcher:
     """Stands for a launcher: rank 2, on host 1, has two pieces. asked: the questions so far."""
 
     def __init__(self, refuses: bool = False) -> None:
-        self.asked: list[str] = []
+        self.asked: list[tuple[Question, int | None]] = []
         self._pieces = {0: 1, 1: 1, 2: 2}
         self._refuses = refuses
 
-    def __call__(self, job: str, question: str) -> list[dict[str, Any]]:
+    def __call__(
+        self, job: str, question: Question, host: int | None = None
+    ) -> list[dict[str, Any]] | None:
         assert job == "cafe"
-        self.asked.append(question)
-        number = question.removeprefix("trace take ")
-        if number == question:
+        self.asked.append((question, host))
+        if host is None:
             return [self._of(rank, self._obeys()) for rank in range(3)]
-        if number == "3":
-            return [{"over": True}]
-        ranks = [rank for rank in range(3) if HOSTS[rank] == "abc"[int(number)]]
-        return [{"over": False}, *(self._taken(rank) for rank in ranks)]
+        if host == 3:
+            return None
+        return [self._taken(rank) for rank in range(3) if HOSTS[rank] == "abc"[host]]
 
     def _obeys(self) -> dict[str, Any]:
         return {"answer": {"refused": "no trace runs"} if self._refuses else {}}
@@ -69,8 +70,8 @@ def test_one_host_is_asked_after_the_other_until_it_has_no_more(
     monkeypatch.setattr(collect, "ask_launcher", launcher)
     recorder = collect.Recorder("cafe", 1.0)
     found = recorder.take()
-    takes = [f"trace take {number}" for number in (0, 1, 1, 2, 3)]
-    assert launcher.asked == ["trace stop", *takes]
+    takes = [(Question.TRACE_TAKE, host) for host in (0, 1, 1, 2, 3)]
+    assert launcher.asked == [(Question.TRACE_STOP, None), *takes]
     assert [(one.rank, one.host, len(one.spans)) for one in found] == [
         *((0, "a", 1), (1, "a", 1), (2, "b", 2))
     ]
@@ -89,7 +90,7 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Ten ranks here, each of which has much to tell; returns those that were asked."""
     asked: list[int] = []
 
-    def ask(one: Presence, question: str, patience: float) -> dict[str, Any]:
+    def ask(one: Presence, question: Question, patience: float) -> dict[str, Any]:
         asked.append(one.record.rank)
         if one.record.rank == 1:
             raise NoAnswer("is stopped")
@@ -99,17 +100,17 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found = Record("cafe", rank, 100 + rank, [], ["a"] * 12, 0.0, "", 0, namespace)
         return Presence(Path("/nowhere"), found)
 
-    monkeypatch.setattr(traces, "ask", ask)
+    monkeypatch.setattr(questions, "ask", ask)
     every = [record(rank, own_namespace()) for rank in range(10)]
-    monkeypatch.setattr(traces, "present", lambda: [*every, record(11, own_namespace() + 1)])
+    monkeypatch.setattr(questions, "present", lambda: [*every, record(11, own_namespace() + 1)])
     return asked
 
 
 def test_what_is_taken_at_a_time_is_bounded(
     ranks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traces, "_MOST_BYTES", 1000)
-    found = traces.ask_to_trace("cafe", traces.TAKE)
+    monkeypatch.setattr(questions, "_MOST_BYTES", 1000)
+    found = questions.ask_to_trace("cafe", Question.TRACE_TAKE)
     # Four at a time: three of the first have told 400 bytes and a span each.
     assert sorted(ranks) == [0, 1, 2, 3]
     assert [one["rank"] for one in found] == list(range(10))
@@ -118,6 +119,6 @@ def test_what_is_taken_at_a_time_is_bounded(
 
 
 def test_ranks_of_another_container_are_left_to_who_is_there(ranks: list[int]) -> None:
-    found = traces.ask_to_trace("cafe", traces.START)
+    found = questions.ask_to_trace("cafe", Question.TRACE_START)
     assert [one["rank"] for one in found] == list(range(10))
     assert sorted(ranks) == list(range(10))

@@ -57,7 +57,7 @@ def seen(how: str, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         sirtaki("trace", "start", pid, "-o", path, "--seconds", "2")
         top = json.loads(sirtaki("top", pid, "--once", "--json"))["ranks"][0]
         report = json.loads(sirtaki("trace", "report", path, "--json"))["times"][0]
-        return top, {name: report[name] / report["whole"] for name in ("exposed", "opened")}
+        return top, {name: report[name] / report["whole"] for name in ("exposed", "communicating")}
     finally:
         process.kill()
         process.communicate()
@@ -69,7 +69,7 @@ def test_communication_behind_computation_is_hidden(tmp_path: Path) -> None:
     assert top["communicating"] > 0.4
     assert top["exposed"] < 0.3
     assert top["computing"] == pytest.approx(1 - top["exposed"])
-    assert traced["opened"] > 0.4
+    assert traced["communicating"] > 0.4
     assert traced["exposed"] < 0.3
 
 

@@ -1,4 +1,4 @@
-"""The place where ranks meet that a program of one's own has started."""
+"""A meeting place of ranks that the user's own program starts."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from sirtaki.rendezvous.trust.secret import HOW_TO_MAKE, read_secret
 
 
 class RendezvousServer:
-    """A store for ranks that are started with HOROVOD_GLOO_RENDEZVOUS_ADDR and _PORT.
+    """A store for ranks started with HOROVOD_GLOO_RENDEZVOUS_ADDR and _PORT.
 
-    It hears only those who have the secret in the file that SIRTAKI_SECRET_FILE names, here and
-    where they run.
+    It accepts only clients with the secret in the file named by SIRTAKI_SECRET_FILE, here and where
+    they run.
     """
 
     def __init__(self, verbose: int = 0) -> None:
         self._server: TcpStoreServer | None = None
 
     def start(self) -> int:
-        """Listen on this host's addresses; returns the port. Raises ValueError, OSError."""
+        """Listen on this host's addresses; return the port. Raises ValueError, OSError."""
         path = os.environ.get("SIRTAKI_SECRET_FILE", "")
         if not path:
             raise ValueError(
@@ -37,7 +37,7 @@ class RendezvousServer:
         return self._server.port
 
     def init(self, host_alloc_plan: Sequence[SlotInfo]) -> int:
-        """Tell the names of the ranks' hosts, for messages; returns the port."""
+        """Set the names of the ranks' hosts, for messages; return the port."""
         if self._server is None:
             raise RuntimeError("start() the server first")
         hosts = [slot.hostname for slot in host_alloc_plan]

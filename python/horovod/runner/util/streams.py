@@ -6,7 +6,7 @@ import threading
 
 
 class Pipe:
-    """Passes text, or bytes, from a writing thread to a reading one, a piece at a time."""
+    """Passes text or bytes from a writing thread to a reading one, piece by piece."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -14,7 +14,7 @@ class Pipe:
         self._closed = False
 
     def write(self, buf: str | bytes) -> None:
-        """Pass a piece on, once the one before has been read. Raises RuntimeError when closed."""
+        """Pass on a piece, once the previous one has been read. Raises RuntimeError when closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._piece is None or self._closed)
             if self._closed:
@@ -37,10 +37,10 @@ class Pipe:
             return piece[:end]
 
     def flush(self) -> None:
-        """Do nothing: what is written can be read at once."""
+        """Do nothing: written data can be read at once."""
 
     def close(self) -> None:
-        """Say that nothing more comes; what was written can still be read."""
+        """Mark the end of the data; written data can still be read."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Small helpers for threads that scripts borrow from Horovod."""
+"""Small thread helpers that scripts import from Horovod."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -37,8 +37,8 @@ def execute_function_multithreaded(
 ) -> dict[int, Any] | None:
     """Call `fn` once for each tuple of arguments, in threads.
 
-    Returns the results by index in `args_list`, None at once when not blocking. Raises the first
-    exception of a call, when blocking.
+    Returns the results by index in `args_list`, or None at once when not blocking. When blocking,
+    raises the first exception of a call.
     """
     if not args_list:
         return {} if block_until_all_done else None

@@ -1,4 +1,4 @@
-"""The formats in which float32 numbers travel, by the core's numbers."""
+"""The formats in which float32 numbers are sent, by the core's numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["NONE", "NUMBERS", "REDUCED", "feed_back"]
 
 NUMBERS: Final = CODECS
 NONE: Final = CODECS["none"]
-# Pairs of a codec and a reduction that numbers can have which travel so.
+# The supported pairs of a codec and a reduction.
 REDUCED: Final = frozenset(
     (codec, op)
     for codec in CODECS.values()

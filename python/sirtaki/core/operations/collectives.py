@@ -1,4 +1,4 @@
-"""The collectives, for tensors of any framework that supplies a small adapter."""
+"""The collectives, for tensors of any framework with a small adapter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from sirtaki import _core
 from sirtaki.core.operations import codecs, handles, kinds
-from sirtaki.core.operations.reduction import Combination, check_reduction
+from sirtaki.core.operations.reduction import Combination, check_reduction, check_scattered
 from sirtaki.core.world.participants import number_of, rank_of
 from sirtaki.core.world.process_sets import ProcessSet
 from sirtaki.core.world.state import world_for_operation
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Tensors(Protocol[T]):
-    """What a framework supplies."""
+    """The interface that a framework implements."""
 
     def view(self, tensor: T) -> tuple[int, tuple[int, ...], int]:
         """Return (data pointer, shape, dtype code); TypeError or ValueError if not supported."""
@@ -33,32 +33,32 @@ class Tensors(Protocol[T]):
         """Return a tensor of the dtype of `like` over the buffer, without copying."""
 
     def splits(self, splits: object) -> list[int]:
-        """Return splits of any kind as a list; ValueError if they are not 1-D integers."""
+        """Return splits of any type as a list; ValueError unless they are 1-D integers."""
 
     def wrap_splits(self, received: list[int], like: object) -> T:
-        """Return received splits as a tensor of the kind of `like`."""
+        """Return received splits as a tensor of the same type as `like`."""
 
 
 class Done(Protocol):
-    """What a finished operation says of itself."""
+    """The outcome of a finished operation."""
 
     @property
     def received_splits(self) -> list[int]:
-        """Alltoall: the rows from each member."""
+        """Alltoall: the number of rows from each member."""
 
 
 class Collectives(Generic[T]):
     """Every operation starts asynchronously and returns a handle for `synchronize`.
 
-    All raise TypeError or ValueError for arguments that are wrong on this rank alone, before
+    All raise TypeError or ValueError for arguments that are invalid on this rank alone, before
     anything is sent, and HorovodInternalError without a world. A list of tensors is one operation.
-    ``waits`` says that the caller synchronizes next, so its thread makes the progress.
+    ``waits``: the caller synchronizes next, so its thread makes the progress.
     """
 
     def __init__(
         self, tensors: Tensors[T], world: Callable[[], World] = world_for_operation
     ) -> None:
-        """Take the framework's tensors, and who tells the world of each operation."""
+        """Take the framework's tensors and the function that returns the world of an operation."""
         self._tensors = tensors
         self._world = world
 
@@ -73,13 +73,13 @@ class Collectives(Generic[T]):
     ) -> int:
         """Reduce over all members; `outputs` may be the inputs, None makes new tensors.
 
-        codec: what float32 numbers are rounded to on their way, see `codecs`.
+        codec: the format in which float32 numbers are sent; see `codecs`.
         """
         world = self._world()
         inputs = [self._tensors.contiguous(tensor) for tensor in tensors]
+        pointers, shapes, dtype = self._views(inputs)
         if outputs is None:
             outputs = [self._tensors.empty_like(tensor) for tensor in inputs]
-        pointers, shapes, dtype = self._views(inputs)
         if all(map(operator.is_, inputs, outputs)):
             targets = pointers
         else:
@@ -88,7 +88,7 @@ class Collectives(Generic[T]):
                 raise ValueError("outputs must have the shapes and dtype of the inputs")
         op, prescale_factor, postscale_factor, process_set = reduction
         check_reduction(op, dtype)
-        # Not by `_start`, which takes a microsecond more.
+        # Bypasses `_start`, which takes a microsecond more.
         request = _core.Request(
             kinds.ALLREDUCE,
             name=full_name("allreduce", name),
@@ -122,13 +122,11 @@ class Collectives(Generic[T]):
         reduction: Combination,
         waits: bool = False,
     ) -> int:
-        """Reduce, and give each member its block of rows; the first members get one row more."""
+        """Reduce, and give each member its block of rows; the first members get one extra row."""
         op, prescale_factor, postscale_factor, process_set = reduction
+        check_scattered(op)
         for tensor in tensors:
-            _, shape, dtype = self._tensors.view(tensor)
-            check_reduction(op, dtype)
-            if not shape:
-                raise ValueError("reducescatter needs rows to scatter, but got a scalar")
+            check_reduction(op, self._tensors.view(tensor)[2])
         return self._start_gathering(
             "reducescatter",
             tensors,
@@ -152,6 +150,7 @@ class Collectives(Generic[T]):
         world = self._world()
         inputs = [self._tensors.contiguous(tensor) for tensor in tensors]
         pointers, shapes, dtype = self._views(inputs)
+        require_rows(verb, shapes)
         details.update(dtype=dtype, shapes=shapes, inputs=pointers)
         return self._start(
             world,
@@ -177,8 +176,8 @@ class Collectives(Generic[T]):
         world = self._world()
         root = rank_of("root_rank", root_rank, process_set)
         source = self._tensors.contiguous(tensor)
-        target = self._tensors.empty_like(source) if output is None else output
         pointers, shapes, dtype = self._views([source])
+        target = self._tensors.empty_like(source) if output is None else output
         return self._start(
             world,
             "broadcast",
@@ -203,10 +202,11 @@ class Collectives(Generic[T]):
         process_set: ProcessSet,
         waits: bool = False,
     ) -> int:
-        """Send rows to every member; results: the received rows, their number by sender."""
+        """Send rows to every member; return the received rows and their number by sender."""
         world = self._world()
         source = self._tensors.contiguous(tensor)
         pointers, shapes, dtype = self._views([source])
+        require_rows("alltoall", shapes)
         rows = self._rows_to_members(splits, shapes[0], members_of(world, process_set))
 
         def finish(done: Done) -> list[T]:
@@ -239,9 +239,9 @@ class Collectives(Generic[T]):
         finish: Callable[[Any], list[Any]],
         **details: Any,
     ) -> int:
-        """Start the operation that `details` describe, into the caller's tensors if it gives any.
+        """Start the operation that `details` describe, into the caller's tensors if given.
 
-        verb: what the core calls the operation, and how its name among the ranks begins.
+        verb: the core's name of the operation, and the prefix of its name among the ranks.
         """
         request = _core.Request(
             _core.KINDS[verb],
@@ -259,12 +259,10 @@ class Collectives(Generic[T]):
         outputs: Sequence[Any],
         finish: Callable[[Any], list[Any]],
     ) -> int:
-        """Submit an operation; `outputs` are those that the caller gives."""
+        """Submit an operation; `outputs` are the caller's own, if given."""
         return handles.start(world.engine, request, (inputs, outputs), finish)
 
     def _rows_to_members(self, splits: object, shape: tuple[int, ...], members: int) -> list[int]:
-        if not shape:
-            return [0] * members  # the sequencer rejects scalars on all ranks alike
         if splits is None:
             if shape[0] % members:
                 raise ValueError(
@@ -290,7 +288,7 @@ class Collectives(Generic[T]):
     def join(self, process_set: ProcessSet, *, on_device: bool = False) -> int:
         """Contribute zeros to the others' allreduces until all join; return the last rank.
 
-        `on_device` says that this rank's accelerator takes part, too.
+        `on_device`: this rank's accelerator also takes part.
         """
         world = self._world()
         engine = world.engine
@@ -304,7 +302,7 @@ class Collectives(Generic[T]):
 
     @staticmethod
     def poll(handle: int) -> bool:
-        """Tell whether the operation is done. ValueError for an unknown handle."""
+        """Return whether the operation is done. ValueError for an unknown handle."""
         return handles.poll(handle)
 
     @staticmethod
@@ -331,7 +329,7 @@ class Collectives(Generic[T]):
 
 
 def full_name(verb: str, name: str | None) -> str:
-    """Return the name of an operation among the ranks; "": matched by order."""
+    """Return the operation's name among the ranks; "" matches by order."""
     if name is None:
         return ""
     if not isinstance(name, str):
@@ -339,6 +337,12 @@ def full_name(verb: str, name: str | None) -> str:
     return f"{verb}.{name}"
 
 
+def require_rows(verb: str, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Raise ValueError for tensors without dimensions, which cannot be split among ranks."""
+    if () in shapes:
+        raise ValueError(f"{verb} needs rows, but got a tensor without dimensions")
+
+
 def members_of(world: World, process_set: ProcessSet) -> int:
-    """Return how many ranks the set has."""
+    """Return the number of ranks in the set."""
     return len(process_set.ranks) if process_set.ranks is not None else world.topology.size

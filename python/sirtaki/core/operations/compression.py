@@ -1,16 +1,17 @@
-"""Compression of tensors that are sent, for every framework that supplies a cast."""
+"""Compression of tensors for transmission, for every framework with a cast."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from sirtaki.core.operations import codecs
 
 
 class Compressor:
-    """Interface of a compression: two static methods, so that the class itself is passed around.
+    """Interface of a compression: two static methods, so that the class itself is passed.
 
-    `compress` may keep in its context whatever `decompress` needs on the same rank. All ranks must
+    `compress` may return any context that `decompress` needs on the same rank. All ranks must
     compress a tensor to the same dtype and shape, and the compressed form must add up.
     """
 
@@ -40,49 +41,55 @@ class NoneCompressor(Compressor):
 
 
 class CastCompressor(Compressor):
-    """Sends floating point tensors in a narrower type; leaves all others alone.
+    """Sends floating-point tensors in a narrower type; other tensors are unchanged.
 
-    An allreduce of float32 in CPU memory needs no cast: there the engine rounds what it sends, and
-    sums it up in float32.
+    Float32 allreduces in CPU memory need no cast: the engine rounds the data that it sends, and
+    accumulates in float32.
     """
 
-    # Of a framework: the type that is sent, and float32.
+    # The framework's narrower type, and float32.
     dtype: ClassVar[Any]
     float32: ClassVar[Any]
 
+    def __init_subclass__(cls, codec: str | None = None, **others: Any) -> None:
+        """Note the engine's codec for this class; one derived from it has its own behaviour."""
+        super().__init_subclass__(**others)
+        if codec is not None:
+            _CODECS[cls] = codecs.NUMBERS[codec]
+
     @staticmethod
     def is_floating(tensor: Any) -> bool:
-        """Tell whether a tensor has floating point numbers."""
+        """Return whether a tensor has floating-point elements."""
         raise NotImplementedError
 
     @staticmethod
     def cast(tensor: Any, dtype: Any) -> Any:
-        """Return a tensor in another type."""
+        """Return a tensor converted to another type."""
         raise NotImplementedError
 
     @classmethod
     def compress(cls, tensor: Any) -> tuple[Any, Any]:
-        """Return the tensor in the narrower type, and its own type."""
+        """Return the tensor in the narrower type, and its original type."""
         narrow = cls.cast(tensor, cls.dtype) if cls.is_floating(tensor) else tensor
         return narrow, tensor.dtype
 
     @classmethod
     def decompress(cls, tensor: Any, ctx: Any) -> Any:
-        """Return the tensor in its own type."""
+        """Return the tensor in its original type."""
         return cls.cast(tensor, ctx)
 
 
 class BlockCompressor(CastCompressor):
-    """Sends floating point tensors as whole numbers up to 127 and a scale for every 60 of them.
+    """Sends floating-point tensors as integers up to 127, with a scale for every 60 of them.
 
-    Only allreduce with Sum and Average does, of tensors in CPU memory: the engine encodes what it
-    sends, and adds it up in float32. Other tensors than floating point ones are left alone.
-    PyTorch's optimizer adds what this loses of a gradient to the next one; others do not.
+    It applies only to allreduces in CPU memory with Sum and Average: the engine encodes what it
+    sends, and accumulates in float32. Tensors that are not floating-point are unchanged.
+    PyTorch's optimizer adds this loss of a gradient to the next one; others do not.
     """
 
     @classmethod
     def compress(cls, tensor: Any) -> tuple[Any, Any]:
-        """Return a tensor that is not of floating point: the others are the engine's."""
+        """Return a tensor that is not floating-point; the engine encodes all others."""
         if cls.is_floating(tensor):
             raise ValueError(
                 "Compression.int8 is for allreduce with Sum or Average, of tensors in CPU memory; "
@@ -91,13 +98,38 @@ class BlockCompressor(CastCompressor):
         return tensor, tensor.dtype
 
 
+_CODECS: dict[type[Compressor], int] = {}
+
+
+def codec_of(compression: type[Compressor], op: int) -> int:
+    """Return the engine's codec of float32 for a compression and a reduction."""
+    codec = _CODECS.get(compression, codecs.NONE)
+    return codec if (codec, op) in codecs.REDUCED else codecs.NONE
+
+
+def compress_all(
+    codec: int, compression: Any, tensors: Iterable[Any]
+) -> tuple[list[Any], list[Any]]:
+    """Return the results of `compress_for` for several tensors, and their contexts."""
+    pairs = [compress_for(codec, compression, tensor) for tensor in tensors]
+    return [sent for sent, _ in pairs], [context for _, context in pairs]
+
+
+def decompress_all(compression: Any, results: Iterable[Any], contexts: Sequence[Any]) -> list[Any]:
+    """Return reduced tensors in their original form."""
+    return [
+        compression.decompress(result, context)
+        for result, context in zip(results, contexts, strict=True)
+    ]
+
+
 def compress_for(codec: int, compression: Any, tensor: Any) -> tuple[Any, Any]:
-    """Return what to give the engine that encodes for `codec`, and a context for `decompress`.
+    """Return the tensor for the engine, which encodes for `codec`, and a context for `decompress`.
 
     Args:
-        codec: None, or the one of `compression`, which is then a `CastCompressor`.
-        compression: What the user asked for.
-        tensor: A framework's.
+        codec: None, or the codec of `compression`, which is then a `CastCompressor`.
+        compression: The user's choice.
+        tensor: A tensor of the framework.
     """
     if codec == codecs.NONE:
         compressed: tuple[Any, Any] = compression.compress(tensor)

@@ -1,4 +1,4 @@
-"""Codes of element types, as the core numbers them."""
+"""Codes of element types, as numbered by the core."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ C32: Final = DTYPES["complex32"]
 C64: Final = DTYPES["complex64"]
 C128: Final = DTYPES["complex128"]
 
-# All of them, and those that are not moved alone, by the name that frameworks have for them.
+# All of them, and those that can also be reduced, by the frameworks' names.
 CODES: Final = DTYPES
 REDUCED: Final = {name: code for name, code in DTYPES.items() if code < REDUCIBLE_DTYPES}
 NAMES: Final = {code: name for name, code in DTYPES.items()}
 
-# Of an element, by its code.
+# Bytes of an element, by code.
 BYTES: Final = DTYPE_BYTES
 
 FLOATING: Final = frozenset((F16, BF16, F32, F64))

@@ -1,9 +1,9 @@
-"""Chooses which gradients of a step are reduced, in which groups, and how."""
+"""Selects which gradients of a step are reduced, in which groups, and how."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,21 +14,48 @@ from sirtaki.core.world.participants import size_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 
 
+def local_variables(local: Any) -> list[Any]:
+    """Return the variables of layers, and variables themselves, also from lists of them.
+
+    Args:
+        local: A layer, a variable, a reference to one, or a list or tuple of these; None for none.
+
+    Raises:
+        ValueError: Something is neither a layer nor a variable, or a layer has no variables yet.
+    """
+    if local is None:
+        return []
+    if isinstance(local, list | tuple | set | frozenset):
+        return [variable for each in local for variable in local_variables(each)]
+    if hasattr(local, "deref"):
+        local = local.deref()
+    if hasattr(local, "assign"):
+        return [local]
+    if not hasattr(local, "trainable_variables"):
+        cure = ": give model.get_layer(name)" if isinstance(local, str) else ""
+        raise ValueError(f"{local!r} is neither a layer nor a variable that can stay local{cure}")
+    if not getattr(local, "built", local.variables):
+        raise ValueError(
+            f"the local layer {local.name} has no variables yet; build the model before"
+        )
+    return list(local.variables)
+
+
 @dataclass
 class GradientReduction:
-    """How the gradients of a step are reduced, and those of which variables.
+    """How the gradients of a step are reduced, and of which variables.
 
-    A framework's own says how a group of gradients is reduced, and how one is divided.
+    A framework's subclass implements how a group of gradients is reduced, and how one is divided.
 
     Attributes:
         op: Average, Sum or Adasum.
-        compression: What is sent in place of gradients; of the framework.
-        gradient_predivide_factor: Divides before the sum; the rest of an average is divided after.
-        num_groups: In how many operations gradients are sent; 0: in one for each dtype.
-        groups: Lists of variables whose gradients are sent together; the others' follow.
-        process_set: The ranks that take part; on others gradients stay as they are.
-        scale_local_gradients: Whether gradients of local variables are divided by the ranks.
-        local: By identity, the variables whose gradients stay on their rank.
+        compression: The framework's compression of sent gradients.
+        gradient_predivide_factor: The part of an average's divisor applied before the sum.
+        num_groups: The number of operations that send gradients; 0: one per dtype.
+        groups: Lists of variables whose gradients are sent together; the rest are sent after them.
+        process_set: The ranks that take part; on others gradients are unchanged.
+        scale_local_gradients: Whether to divide local variables' gradients by the number of ranks.
+        local: The keys (`key_of`) of variables whose gradients stay on their rank.
     """
 
     op: int = Average
@@ -47,27 +74,36 @@ class GradientReduction:
         if self.num_groups < 0:
             raise ValueError(f"num_groups={self.num_groups} must not be negative")
 
-    def register_local(self, variable: Any) -> None:
-        """Keep the gradient of a variable on its rank."""
-        self.local[id(variable)] = variable
+    def register_local(self, local: Any) -> None:
+        """Keep gradients of a variable, a layer, or lists of these on their rank.
+
+        Raises:
+            ValueError: As for `local_variables`.
+        """
+        for variable in local_variables(local):
+            self.local[self.key_of(variable)] = variable
+
+    def key_of(self, variable: Any) -> int:
+        """Return a key that is equal for all forms of a variable."""
+        return id(variable)
 
     def __call__(
         self, gradients: Sequence[Any], variables: Sequence[Any] | None = None
     ) -> list[Any]:
         """Return the reduced gradients; None stays None.
 
-        Ranks outside of the set, and one that is alone in it, keep theirs.
+        Ranks outside of the set, and a rank alone in it, keep their gradients.
 
         Args:
-            gradients: Of the framework, or None.
-            variables: What they are gradients of, where that is known.
+            gradients: The framework's tensors, or None.
+            variables: Their variables, if known.
         """
-        # What is traced while an elastic job has one rank must be right when it has more.
+        # A graph traced while an elastic job has one rank must stay valid when it has more.
         alone = size_of(self.process_set) == 1 and not elastic.is_elastic()
         if alone or not self.process_set.included():
             return [None if gradient is None else self.kept(gradient) for gradient in gradients]
         results = list(gradients)
-        keys = [id(variable) for variable in variables or [None] * len(results)]
+        keys = [self.key_of(variable) for variable in variables or [None] * len(results)]
         shared = []
         for place, gradient in enumerate(results):
             if gradient is None:
@@ -86,11 +122,11 @@ class GradientReduction:
         return results
 
     def reduce(self, gradients: list[Any], name: str) -> list[Any]:
-        """Reduce gradients together."""
+        """Reduce gradients in one group."""
         raise NotImplementedError
 
     def kept(self, gradient: Any) -> Any:
-        """Return a gradient that is not reduced, in the form of a reduced one."""
+        """Return an unreduced gradient in the form of a reduced one."""
         return gradient
 
     def divide(self, gradient: Any, divisor: Any) -> Any:
@@ -102,17 +138,26 @@ class GradientReduction:
         return size_of(self.process_set)
 
     def goes_alone(self, gradient: Any) -> bool:
-        """Tell whether a gradient is of a kind that is not sent together with others."""
+        """Return whether a gradient's kind cannot be sent together with others."""
         return False
 
     def reduce_alone(self, gradient: Any, name: str) -> Any:
-        """Reduce a gradient that goes alone."""
+        """Reduce a gradient that is sent alone."""
         raise NotImplementedError
 
-    @property
-    def factors(self) -> tuple[float, float]:
-        """The factors of gradients before their sum, and after it."""
-        return 1.0 / self.gradient_predivide_factor, self.gradient_predivide_factor
+    def reduce_by(
+        self, grouped_allreduce: Callable[..., list[Any]], gradients: list[Any], name: str | None
+    ) -> list[Any]:
+        """Reduce gradients in one group by a framework's function."""
+        return grouped_allreduce(
+            gradients,
+            op=self.op,
+            name=name,
+            prescale_factor=1.0 / self.gradient_predivide_factor,
+            postscale_factor=self.gradient_predivide_factor,
+            process_set=self.process_set,
+            compression=self.compression,
+        )
 
     def _scaled(self, gradient: Any) -> Any:
         if not self.scale_local_gradients:
@@ -120,7 +165,7 @@ class GradientReduction:
         return self.divide(gradient, self.divisor())
 
     def _parts(self, places: list[int], keys: list[int]) -> list[list[int]]:
-        """Return which gradients are sent together."""
+        """Return the groups of gradients that are sent together."""
         if self.groups is not None:
             return self._grouped(places, keys)
         count = min(self.num_groups or 1, len(places))
@@ -134,7 +179,7 @@ class GradientReduction:
 
     def _grouped(self, places: list[int], keys: list[int]) -> list[list[int]]:
         group_of = {
-            id(variable): number
+            self.key_of(variable): number
             for number, group in enumerate(self.groups or ())
             for variable in group
         }

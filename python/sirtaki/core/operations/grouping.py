@@ -1,4 +1,4 @@
-"""How the tensors of a group are told apart."""
+"""How the tensors of a group are divided by key."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ R = TypeVar("R")
 
 
 def parts(keys: Sequence[Hashable]) -> list[tuple[list[int], str]]:
-    """Return which items have each key, and a suffix for names, "" if all items have one key.
+    """Return the items of each key, and a suffix for names: "" if all items have one key.
 
     Args:
-        keys: Of the items, as their data types.
+        keys: The items' keys, such as their data types.
     """
     places: dict[Hashable, list[int]] = {}
     for place, key in enumerate(keys):
@@ -22,7 +22,7 @@ def parts(keys: Sequence[Hashable]) -> list[tuple[list[int], str]]:
 
 
 def part_name(name: str | None, suffix: str) -> str | None:
-    """Return the name of one part of a group; what is no text stays, to be refused later."""
+    """Return the name of one part of a group; a name that is no string is refused later."""
     return name + suffix if suffix and isinstance(name, str) else name
 
 
@@ -31,11 +31,11 @@ def by_key(
     key: Callable[[T], Hashable],
     act: Callable[[list[T], str], Sequence[R]],
 ) -> list[R]:
-    """Do something with the items of each key together; return its results in the items' order.
+    """Apply a function to the items of each key; return its results in the items' order.
 
     Args:
-        items: Of any keys, in any order.
-        key: Of an item, as its data type.
+        items: Items with any keys, in any order.
+        key: Returns the key of an item, such as its data type.
         act: Called with the items of a key, in the order of the first of each, and with a suffix
             for names, "" if all items have one key; returns one result for each.
     """

@@ -10,14 +10,24 @@ from sirtaki import _core
 from sirtaki.core.errors import HorovodInternalError
 
 
-class _Pending:
-    """An operation in flight.
+class Pending:
+    """An operation in flight, and everything kept for it, so that nothing outlives its world.
 
-    key: to be refused meanwhile. news: of `_news`, when it was started. succeeded: `start` has
-    waited for it.
+    key: refused for other operations meanwhile. news: the value of `_news` at its start. succeeded:
+    `start` has waited for it. last, parts: used by `Groups`.
     """
 
-    __slots__ = ("engine", "finish", "handle", "key", "news", "polled", "succeeded")
+    __slots__ = (
+        "engine",
+        "finish",
+        "handle",
+        "key",
+        "last",
+        "news",
+        "parts",
+        "polled",
+        "succeeded",
+    )
 
     def __init__(
         self,
@@ -35,14 +45,19 @@ class _Pending:
         self.news = news
         self.succeeded = succeeded
         self.polled = False
+        self.last: Callable[[list[Any]], Any] | None = None
+        self.parts: list[Any] | None = None
 
 
-_pending: dict[int, _Pending] = {}
+_pending: dict[int, Pending] = {}
 # The latest operation of each name in each process set.
 _by_key: dict[tuple[str, int], int] = {}
-# How often the script has heard that some operation is done.
+# How often the script has learned that an operation is done.
 _news = 0
 _numbers = itertools.count()
+# Errors of operations that nobody had waited for when the last world was shut down. A handle
+# raises its error once: an elastic job continues after it and must not meet it again.
+_failures: dict[int, tuple[type[Exception], str]] = {}
 
 
 def start(
@@ -55,9 +70,9 @@ def start(
 
     Args:
         engine: The engine of the world.
-        request: What is to be done; used up.
+        request: The request, which is used up.
         keep: Tensors that the operation reads and writes: the engine keeps them until it is done,
-            whatever becomes of the handle.
+            regardless of the handle.
         finish: Turns the finished operation into its results; may be called again.
 
     Raises:
@@ -80,20 +95,20 @@ def follow(
     key: tuple[str, int] | None = None,
     succeeded: bool = False,
 ) -> int:
-    """Return a new handle for what has been started already; arguments as `start`.
+    """Return a new handle for an operation already started; arguments as `start`.
 
-    succeeded: Whether it is done, without an error.
+    succeeded: Whether it has finished without an error.
     """
     number = next(_numbers)
-    _pending[number] = _Pending(engine, handle, finish, key, _news, succeeded)
+    _pending[number] = Pending(engine, handle, finish, key, _news, succeeded)
     return number
 
 
 def _require_unused(engine: _core.Engine, key: tuple[str, int]) -> None:
-    """Refuse a name again that the script cannot know to be free.
+    """Refuse the reuse of a name that the script cannot know to be free.
 
-    The engine refuses names of operations that run; whether one still runs is a matter of luck,
-    and ranks that differ in it would wait for each other.
+    The engine refuses names of running operations. Whether one still runs depends on timing, and
+    ranks that see it differently would wait for each other.
     """
     earlier = _pending.get(_by_key.get(key, -1))
     if earlier is not None and earlier.news == _news and earlier.engine is engine:
@@ -106,16 +121,16 @@ def _require_unused(engine: _core.Engine, key: tuple[str, int]) -> None:
 
 
 def poll(handle: int) -> bool:
-    """Tell whether the operation is done, successfully or not.
+    """Return whether the operation is done, successfully or not.
 
-    The first answer is False: scripts take True at once for a sign that nothing is asynchronous.
+    The first result is False: scripts take an immediate True as a sign of synchronous operations.
 
     Raises:
         ValueError: No operation in flight has this handle.
         HorovodInternalError: This process was forked from the rank that started the operation.
     """
     global _news
-    pending = _find(handle)
+    pending = find(handle)
     pending.engine.require_own_process()
     done = pending.polled and pending.handle.done()
     pending.polled = True
@@ -126,11 +141,12 @@ def poll(handle: int) -> bool:
 def synchronize(handle: int) -> list[Any]:
     """Wait for the operation and return its results; the handle is used up.
 
-    What a signal handler raises meanwhile leaves the handle as it was.
+    An exception from a signal handler meanwhile leaves the handle unchanged.
 
     Raises:
         ValueError: No operation in flight has this handle.
-        HorovodInternalError: The operation failed; the subclass and message say how.
+        HorovodInternalError: The operation failed, see the subclass and message, or its world
+            was shut down.
     """
     try:
         outputs = results(handle)
@@ -142,8 +158,8 @@ def synchronize(handle: int) -> list[Any]:
 
 
 def results(handle: int) -> list[Any]:
-    """Do what `synchronize` does, but leave the handle usable until `forget`."""
-    pending = _find(handle)
+    """Do the same as `synchronize`, but leave the handle usable until `forget`."""
+    pending = find(handle)
     done = pending.handle
     if not pending.succeeded:
         pending.engine.wait(done)
@@ -158,13 +174,46 @@ def forget(handle: int) -> None:
     if pending is None or not (pending.succeeded or pending.handle.done()):
         return
     _news += 1
+    _drop(handle, pending)
+    for part in pending.parts or ():
+        forget(part.handle)
+
+
+def end(engine: _core.Engine) -> None:
+    """Release objects that a closed engine has not delivered, since nothing else would."""
+    _failures.clear()
+    for handle, pending in list(_pending.items()):
+        if pending.engine is engine:
+            _failures[handle] = _failure(handle, pending)
+            _drop(handle, pending)
+
+
+def _failure(handle: int, pending: Pending) -> tuple[type[Exception], str]:
+    try:
+        pending.handle.check()
+    except Exception as error:  # without its traceback, which would keep the objects alive
+        return type(error), str(error)
+    return HorovodInternalError, _shut_down(handle)
+
+
+def _drop(handle: int, pending: Pending) -> None:
     if pending.key is not None and _by_key.get(pending.key) == handle:
         del _by_key[pending.key]
     _pending.pop(handle, None)
 
 
-def _find(handle: int) -> _Pending:
+def find(handle: int) -> Pending:
+    """Return the record of an operation in flight; errors as `synchronize`."""
     pending = _pending.get(handle)
-    if pending is None:
-        raise ValueError(f"handle {handle} was synchronized already or never existed")
-    return pending
+    if pending is not None:
+        return pending
+    if handle in _failures:
+        kind, text = _failures.pop(handle)
+        raise kind(text)
+    raise ValueError(f"handle {handle} was synchronized already or never existed")
+
+
+def _shut_down(handle: int) -> str:
+    return (
+        f"wait for operations before shutdown(): handle {handle} is of a world that was shut down"
+    )

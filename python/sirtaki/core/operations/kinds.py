@@ -1,4 +1,4 @@
-"""The operations, as the core numbers them."""
+"""The operations, as numbered by the core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exchange of Python objects, the same whatever framework a script uses."""
+"""Exchange of Python objects, independent of the framework."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Return the root's object on every rank; what the others pass is ignored.
+    """Return the root's object on every rank; other ranks' objects are ignored.
 
     Args:
         obj: anything `cloudpickle` accepts, or `pickle` if that is not installed.
@@ -86,13 +86,13 @@ def flag_of_first(flag: bool, name: str) -> bool:
     """Return rank 0's flag on every rank, without pickling anything; False if a rank has joined.
 
     Args:
-        flag: what the others pass is ignored.
+        flag: other ranks' values are ignored.
         name: matches the call with those of the other ranks.
 
     Raises:
         HorovodInternalError: a rank was lost.
     """
-    # Who has called `join` takes part with zero.
+    # A rank that has joined contributes zero.
     data = bytearray([flag or state.rank() > 0])
     least = (Min, 1.0, 1.0, global_process_set)
     handles.synchronize(_collectives.allreduce_async([data], [data], name, least, waits=True))
@@ -137,8 +137,8 @@ def allgather_object(
 
 
 def pickled(obj: Any) -> bytearray:
-    """Return an object as it is sent."""
-    try:  # it pickles lambdas and what is defined in the main script, too
+    """Return an object's pickled bytes for sending."""
+    try:  # cloudpickle also handles lambdas and definitions in the main script
         import cloudpickle as pickler
     except ImportError:
         pickler = pickle

@@ -16,17 +16,17 @@ from sirtaki.core.world.state import world_for_operation
 
 T = TypeVar("T")
 
-# Address, bytes, the other rank, tag and process set of a message.
+# Address, bytes, peer rank, tag and process set of a message.
 _Place = tuple[int, int, int, int, int]
 
-# In place of the rank that a message comes from.
+# In place of the sender's rank.
 ANY_SOURCE: Final = -1
 
 
 class Pairs(Generic[T]):
-    """Sends and receives, beside the collectives; ranks are always those of the world.
+    """Sends and receives, beside the collectives; ranks are always world ranks.
 
-    All raise TypeError or ValueError for arguments that are wrong, before anything is sent, and
+    All raise TypeError or ValueError for invalid arguments, before anything is sent, and
     HorovodInternalError without a world.
     """
 
@@ -34,24 +34,24 @@ class Pairs(Generic[T]):
         self._tensors = tensors
 
     def send(self, tensor: T, dest: int, tag: int, process_set: ProcessSet) -> None:
-        """Return once the tensor may be changed: it has arrived, or been kept for the receiver."""
+        """Return once the tensor may be changed: it has arrived or is buffered for the receiver."""
         source = self._tensors.contiguous(tensor)
         engine, place = self._place(source, "dest", dest, tag, process_set)
         engine.send_and_wait(*place, source)
 
     def send_async(self, tensor: T, dest: int, tag: int, process_set: ProcessSet) -> int:
-        """Start a send; its handle gives None."""
+        """Start a send; its handle returns None."""
         source = self._tensors.contiguous(tensor)
         engine, place = self._place(source, "dest", dest, tag, process_set)
         return handles.follow(engine, engine.send(*place, source), lambda _: [None])
 
     def receive(self, output: T, source: int, tag: int, process_set: ProcessSet) -> int:
-        """Fill the tensor with the next message that fits; return whose it is."""
+        """Fill the tensor with the next matching message; return its sender."""
         engine, place = self._place(output, "source", source, tag, process_set)
         return _source_of(*engine.receive_and_wait(*place, output), place)
 
     def receive_async(self, output: T, source: int, tag: int, process_set: ProcessSet) -> int:
-        """Start a receive; its handle gives the rank whose message it is."""
+        """Start a receive; its handle returns the sender's rank."""
         engine, place = self._place(output, "source", source, tag, process_set)
         handle = engine.receive(*place, output)
         return handles.follow(
@@ -61,7 +61,7 @@ class Pairs(Generic[T]):
     def _place(
         self, tensor: T, name: str, rank: int, tag: int, process_set: ProcessSet
     ) -> tuple[_core.Engine, _Place]:
-        """Return the engine, and what it is to be told of a message."""
+        """Return the engine, and its description of the message."""
         engine = world_for_operation().engine
         if rank != ANY_SOURCE or name != "source":
             rank = rank_of(name, rank, process_set)

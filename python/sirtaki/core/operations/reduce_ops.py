@@ -13,10 +13,10 @@ Min: Final = REDUCTIONS["Min"]
 Max: Final = REDUCTIONS["Max"]
 Product: Final = REDUCTIONS["Product"]
 
-# What Horovod's functions take.
+# The operators of Horovod's functions.
 NAMES: Final = {number: name for name, number in REDUCTIONS.items() if not name.startswith("Bit")}
 
-# For interfaces that have them, on integers and bools.
+# For interfaces that have them; integers and bools only.
 BitAnd: Final = REDUCTIONS["BitAnd"]
 BitOr: Final = REDUCTIONS["BitOr"]
 BitXor: Final = REDUCTIONS["BitXor"]

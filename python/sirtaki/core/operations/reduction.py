@@ -1,21 +1,22 @@
-"""How tensors are combined, and how users say so."""
+"""How tensors are combined, and how users specify it."""
 
 from __future__ import annotations
 
 import warnings
 from typing import NamedTuple
 
+from sirtaki.core.errors import UnsupportedError
 from sirtaki.core.operations import dtypes
 from sirtaki.core.operations.reduce_ops import NAMES, Adasum, Average, Max, Min, Sum
 from sirtaki.core.world.participants import number_of, process_set_of
 from sirtaki.core.world.process_sets import ProcessSet
 
-# What a `Reduction` is to those that only take it apart; quicker to make.
+# A `Reduction` as a plain tuple, which is faster to make.
 Combination = tuple[int, float, float, ProcessSet]
 
 
 class Reduction(NamedTuple):
-    """How tensors are combined: operator, scale before and after it, and among which ranks."""
+    """How tensors are combined: the operator, the scales before and after it, and the ranks."""
 
     op: int
     prescale_factor: float
@@ -37,29 +38,35 @@ class Reduction(NamedTuple):
 
 
 def check_predivide(factor: float, op: int) -> None:
-    """Raise ValueError for a `gradient_predivide_factor` of what is no average."""
+    """Raise ValueError for a `gradient_predivide_factor` without Average."""
     if factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
 
 
 def predivided(op: int, factor: float, process_set: ProcessSet) -> Reduction:
-    """Return the reduction of gradients that are divided by `factor` before it, not after.
+    """Return the reduction of gradients that are divided by `factor` before the sum.
 
     Raises:
-        ValueError: As `check_predivide`.
+        ValueError: As for `check_predivide`.
     """
     check_predivide(factor, op)
     return Reduction(op, 1.0 / factor, factor, process_set)
 
 
 def check_op(op: int) -> None:
-    """Raise ValueError for what is no reduction."""
+    """Raise ValueError for an invalid reduction."""
     if op not in NAMES:
         raise ValueError(f"op={op!r} is not a reduction; use one of {', '.join(NAMES.values())}")
 
 
+def check_scattered(op: int) -> None:
+    """Raise UnsupportedError for a reduction that reducescatter does not have."""
+    if op == Adasum:
+        raise UnsupportedError("reducescatter takes every reduction but Adasum")
+
+
 def check_reduction(op: int, dtype: int) -> None:
-    """Raise ValueError for what is no reduction, or has no meaning for elements of a type."""
+    """Raise ValueError for an invalid reduction, or one that is undefined for an element type."""
     if (op, dtype) in _MEANINGFUL:
         return
     check_op(op)
@@ -84,7 +91,7 @@ _MEANINGFUL = frozenset(
 
 
 def resolve_op(op: int | None, average: bool | None) -> int:
-    """Return the operator meant by `op` and the deprecated `average`; neither means Average."""
+    """Return the operator meant by `op` and the deprecated `average`; the default is Average."""
     if average is None:
         return Average if op is None else op
     if op is not None:

@@ -1,11 +1,11 @@
-"""The collectives whose result only the root has, or whose input."""
+"""The collectives with a result, or an input, on the root alone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TypeVar
 
-from sirtaki.core.operations.collectives import Collectives, members_of
+from sirtaki.core.operations.collectives import Collectives, members_of, require_rows
 from sirtaki.core.operations.reduce_ops import Adasum
 from sirtaki.core.operations.reduction import Combination, check_reduction
 from sirtaki.core.world.participants import rank_of
@@ -25,16 +25,16 @@ class RootedCollectives(Collectives[T]):
         reduction: Combination,
         waits: bool = False,
     ) -> int:
-        """Give the root what allreduce would give all; the others get None."""
+        """Give the root the result of an allreduce; the others get None."""
         world = self._world()
         op, prescale_factor, postscale_factor, process_set = reduction
         root = rank_of("root_rank", root_rank, process_set)
         if op == Adasum:
             raise ValueError("reduce does not support Adasum")
         source = self._tensors.contiguous(tensor)
-        target = self._tensors.empty_like(source)
         pointers, shapes, dtype = self._views([source])
         check_reduction(op, dtype)
+        target = self._tensors.empty_like(source)
         result = target if world.topology.rank == root else None
         return self._start(
             world,
@@ -63,11 +63,12 @@ class RootedCollectives(Collectives[T]):
         process_set: ProcessSet,
         waits: bool = False,
     ) -> int:
-        """Give the root what allgather would give all; the others get None."""
+        """Give the root the result of an allgather; the others get None."""
         world = self._world()
         root = rank_of("root_rank", root_rank, process_set)
         source = self._tensors.contiguous(tensor)
         pointers, shapes, dtype = self._views([source])
+        require_rows("gather", shapes)
         receives = world.topology.rank == root
         return self._start(
             world,
@@ -93,10 +94,10 @@ class RootedCollectives(Collectives[T]):
         process_set: ProcessSet,
         waits: bool = False,
     ) -> int:
-        """Give member i the root's tensor i, in `output`; the others' `tensors` are not looked at.
+        """Give member i the root's tensor i, in `output`; the others' `tensors` are ignored.
 
         Raises:
-            ValueError: The root has not one tensor like `output` for each member.
+            ValueError: The root does not have one tensor like `output` for each member.
         """
         world = self._world()
         root = rank_of("root_rank", root_rank, process_set)

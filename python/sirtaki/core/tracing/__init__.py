@@ -1,1 +1,1 @@
-"""What a rank records while `sirtaki trace` wants it to, and the spans of the user's own code."""
+"""Recording of a rank for `sirtaki trace`, and spans of the user's own code."""

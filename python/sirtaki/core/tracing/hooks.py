@@ -1,4 +1,4 @@
-"""Functions of the user's that hear of every operation, by way of cpp/ffi/sirtaki.h."""
+"""User functions that are called for every operation, through cpp/ffi/sirtaki.h."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _KINDS = {number: name for name, number in _core.KINDS.items()}
 
 
 class OperationEvent(NamedTuple):
-    """What a hook is told of an operation.
+    """An operation, as passed to a hook.
 
-    kind: such as ``allreduce``. name: the tensor's, "" where it was given none. bytes: of this
-    rank's tensors. process_set: its number; 0: all ranks. error: what it failed with, else "".
+    kind: such as ``allreduce``. name: the tensor's, "" without one. bytes: of this rank's tensors.
+    process_set: its number; 0: all ranks. error: the message of its failure, else "".
     """
 
     kind: str
@@ -71,16 +71,16 @@ class _Table(ctypes.Structure):
 
 
 class Hooks:
-    """Hooks that have been added; as a context they are removed at its end."""
+    """Hooks that have been added; as a context, removes them at its end."""
 
     def __init__(self, hooks: _Hooks) -> None:
-        # The engine calls what belongs to it, maybe after it was removed.
+        # The engine may still call them after their removal.
         self._hooks = hooks
         self._number = _with_world(lambda table, world: table.add_hooks(world, self._hooks))
         _kept.append(self)
 
     def remove(self) -> None:
-        """Have no hook called for operations that end from now on; a second call does nothing."""
+        """Stop calling hooks for operations that end from now on; a second call does nothing."""
         number, self._number = self._number, 0
         if number:
             _with_world(lambda table, world: table.remove_hooks(world, number))
@@ -98,17 +98,17 @@ _kept: list[Hooks] = []
 def add_hooks(
     before: Hook | None = None, after: Hook | None = None, abort: Hook | None = None
 ) -> Hooks:
-    """Have functions called for every collective operation of this rank, until ``shutdown()``.
+    """Add functions that are called for every collective of this rank, until ``shutdown()``.
 
-    What they raise is printed; the operation goes on. They must not wait for other operations.
+    Their exceptions are printed; the operation goes on. They must not wait for operations.
 
     Args:
-        before: Called when an operation begins, in the thread that asks for it.
-        after: Called when one is done, by any thread, maybe after who waited for it has gone on.
+        before: Called when an operation begins, in the thread that submits it.
+        after: Called when one is done, from any thread, possibly after the waiting thread resumes.
         abort: Called in place of `after` when one has failed.
 
     Returns:
-        What removes them.
+        The added hooks, which can be removed.
 
     Raises:
         ValueError: Before ``init()``.
@@ -136,7 +136,7 @@ def _told(event: Any) -> OperationEvent:
 
 
 def _with_world(do: Callable[[Any, int], Any]) -> Any:
-    """Call with the table and the world of `init()`; without one do nothing."""
+    """Call with the table and the world of `init()`; do nothing without a world."""
     table = ctypes.cast(_core.ffi_address(), ctypes.POINTER(_Table)).contents
     world = table.current()
     if not world:

@@ -1,53 +1,74 @@
-"""A rank records its operations, waits and spans from one question to another, in memory.
+"""Records a rank's operations, waits and spans in memory between two requests.
 
-A thread reads the flight recorder ten times a second: the engine does nothing for it, except that
-it reads a precise clock meanwhile.
+A thread reads the flight recorder ten times a second; the engine's only extra work is to read a
+precise clock. Twice as often, the thread notes which line of the user's code the main thread
+executes.
 """
 
 from __future__ import annotations
 
 import base64
+import sys
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
 from sirtaki import _core
-from sirtaki.core.tracing.spans import Sink
-from sirtaki.core.tracing.torch_ranges import watch_ranges
-
-if TYPE_CHECKING:
-    from sirtaki.core.world.world import World
+from sirtaki.core.tracing.spans import Record, Sink
+from sirtaki.questions.messages import Question
+from sirtaki.rendezvous.lasting import Lasting, start_thread
+from sirtaki.rendezvous.world.membership import Topology
 
 _PAUSE_SECONDS = 0.1
+# Between two samples of the line, so that they do not align with the steps.
+_LOOK_SECONDS = (0.025, 0.075)
 _ENDING_SECONDS = 5.0
-# What is kept; of more the latest.
+# Most bytes kept; older records are dropped.
 _MOST_BYTES = 64 << 20
 _MOST_SPANS = 200_000
-# What one answer brings.
+# Most bytes of one answer.
 _BYTES_OF_AN_ANSWER = 1 << 20
 _SPANS_OF_AN_ANSWER = 20_000
-# A shorter wait was none.
+# A shorter call did not wait.
 _SHORTEST_WAIT_NS = 20_000
 
 # Methods of the engine that wait.
 _WAITS = ("wait", "send_and_wait", "receive_and_wait")
 
 _Span = tuple[str, int, int, int]
+_Any = TypeVar("_Any")
+
+
+class Recorded(Protocol):
+    """The recorded part of a world."""
+
+    label: str
+    engine: _core.Engine
+
+    @property
+    def key(self) -> str:
+        """Return its name, the same on all ranks."""
+
+    @property
+    def topology(self) -> Topology:
+        """Return this rank's place in the world."""
 
 
 class Recording:
-    """Records from now on until `stop`; what it has is taken piece by piece.
+    """Records until `stop`; the records are taken piece by piece.
 
     Args:
         worlds: Returns those of this process.
     """
 
-    def __init__(self, worlds: Callable[[], Iterable[World]]) -> None:
+    def __init__(self, worlds: Callable[[], Iterable[Recorded]]) -> None:
+        from sirtaki.questions.place import OwnLine  # few processes need it
+
         self._worlds = worlds
-        self._next: weakref.WeakKeyDictionary[World, tuple[int, list[int]]] = (
+        self._next: weakref.WeakKeyDictionary[Recorded, tuple[int, list[int]]] = (
             weakref.WeakKeyDictionary()
         )
         self._drained: deque[tuple[dict[str, object], bytes]] = deque()
@@ -55,19 +76,21 @@ class Recording:
         self._dropped = 0
         self._spans: deque[_Span] = deque(maxlen=_MOST_SPANS)
         self._waits: deque[_Span] = deque(maxlen=_MOST_SPANS)
+        self._lines: deque[tuple[str, int]] = deque(maxlen=_MOST_SPANS)
+        self._own_line = OwnLine()
         self._own_waits = _WatchedWaits(self._waits)
         self.begun = _now()
         self.ended: tuple[int, int] | None = None
         self._lock = threading.Lock()
         self._end = threading.Event()
+        self._lasting = Lasting("the trace")
         self._drain()
         Sink.record = self._add_span
         self._end_ranges = watch_ranges(self._add_span)
-        self._thread = threading.Thread(target=self._record, name="sirtaki trace", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._record, "sirtaki trace")
 
     def stop(self) -> None:
-        """Record nothing more; a second call does nothing."""
+        """Stop recording; a second call does nothing."""
         if self.ended is not None:
             return
         Sink.record = None
@@ -81,7 +104,7 @@ class Recording:
             world.engine.be_precise(False)
 
     def take(self) -> dict[str, object]:
-        """Return the oldest of what is recorded, and forget it; ``more``: whether there is more.
+        """Return and forget the oldest records; ``more``: whether others remain.
 
         ``begun`` and ``ended``, or now, are times on the monotonic clock and since 1970.
 
@@ -94,7 +117,7 @@ class Recording:
                 size += len(records)
                 found.append({**world, "records": base64.b64encode(records).decode()})
             self._bytes -= size
-        spans, waits = _taken(self._spans), _taken(self._waits)
+        spans, waits, lines = _taken(self._spans), _taken(self._waits), _taken(self._lines)
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         return {
             "begun": self.begun,
@@ -102,19 +125,32 @@ class Recording:
             "operations": found,
             "spans": spans,
             "waits": waits,
+            "lines": lines,
             "threads": {str(each[1]): names.get(each[1], "") for each in (*spans, *waits)},
             "main": threading.main_thread().ident,
             "calls": self._own_waits.calls,
             "dropped": self._dropped,
-            "more": bool(self._drained or self._spans or self._waits),
+            "more": bool(self._drained or self._spans or self._waits or self._lines),
         }
 
     def _add_span(self, name: str, thread: int, begun: int, ended: int) -> None:
         self._spans.append((name, thread, begun, ended))
 
     def _record(self) -> None:
-        while not self._end.wait(_PAUSE_SECONDS):
-            self._drain()
+        import random  # few processes need it
+
+        pauses = random.Random()  # leaves the user's random numbers unchanged
+        drained = time.monotonic()
+        while not self._end.wait(pauses.uniform(*_LOOK_SECONDS)):
+            with self._lasting:
+                self._note_line()
+                if time.monotonic() - drained >= _PAUSE_SECONDS:
+                    self._drain()
+                    drained = time.monotonic()
+
+    def _note_line(self) -> None:
+        if line := self._own_line.now():
+            self._lines.append((line, time.monotonic_ns()))
 
     def _drain(self) -> None:
         for world in self._worlds():
@@ -125,10 +161,10 @@ class Recording:
             records, still_open, after, lost = world.engine.drain(place[0], place[1])
             self._dropped += lost
             self._next[world] = (after, still_open)
-            if records and not begins:  # what ended before the trace had coarse times
+            if records and not begins:  # operations before the trace have coarse times
                 self._keep(world, records)
 
-    def _keep(self, world: World, records: bytes) -> None:
+    def _keep(self, world: Recorded, records: bytes) -> None:
         of = {"world": world.key, "label": world.label, "rank": world.topology.rank}
         of["size"] = world.topology.size
         with self._lock:
@@ -140,9 +176,9 @@ class Recording:
 
 
 class _WatchedWaits:
-    """Notes when threads of this process wait in the engine, by methods in place of its own.
+    """Notes when threads wait in the engine, by wrapping its methods.
 
-    calls: how often one has asked for a result, whether or not it had to wait.
+    calls: how often a thread has requested a result, whether or not it had to wait.
     """
 
     def __init__(self, waits: deque[_Span]) -> None:
@@ -156,7 +192,7 @@ class _WatchedWaits:
             setattr(engine, name, self._timed(self._own[name]))
 
     def end(self) -> None:
-        """Put back what was there."""
+        """Restore the original methods."""
         engine: Any = _core.Engine
         engine.submit = self._submit
         for name, method in self._own.items():
@@ -195,35 +231,35 @@ class _WatchedWaits:
             self._waits.append(("wait", threading.get_ident(), begun, ended))
 
 
-def _taken(spans: deque[_Span]) -> list[_Span]:
+def _taken(spans: deque[_Any]) -> list[_Any]:
     return [spans.popleft() for _ in range(min(len(spans), _SPANS_OF_AN_ANSWER))]
 
 
 def _now() -> tuple[int, int]:
-    """Return the time on the monotonic clock, and since 1970."""
+    """Return the time on the monotonic clock and since 1970."""
     return time.monotonic_ns(), time.time_ns()
 
 
 class _Current:
-    """What is being recorded, or was at last."""
+    """The current or last recording."""
 
     recording: Recording | None = None
 
 
-def answers(worlds: Callable[[], Iterable[World]]) -> Mapping[str, Callable[[], object]]:
-    """Return what answers the questions of `sirtaki trace`.
+def answers(worlds: Callable[[], Iterable[Recorded]]) -> Mapping[Question, Callable[[], object]]:
+    """Return the handlers of the questions of `sirtaki trace`.
 
     Args:
         worlds: Returns those of this process.
     """
     return {
-        "trace start": lambda: _start(worlds),
-        "trace stop": _stop,
-        "trace take": _take,
+        Question.TRACE_START: lambda: _start(worlds),
+        Question.TRACE_STOP: _stop,
+        Question.TRACE_TAKE: _take,
     }
 
 
-def _start(worlds: Callable[[], Iterable[World]]) -> dict[str, object]:
+def _start(worlds: Callable[[], Iterable[Recorded]]) -> dict[str, object]:
     now = _Current.recording
     if now is not None and now.ended is None:
         seconds = (time.monotonic_ns() - now.begun[0]) * 1e-9
@@ -244,3 +280,36 @@ def _take() -> dict[str, object]:
     if _Current.recording is None:
         return {"refused": "no trace has run"}
     return _Current.recording.take()
+
+
+def watch_ranges(record: Record) -> Callable[[], None]:
+    """Record profiler ranges from now on, even without a profiler; do nothing without PyTorch.
+
+    Args:
+        record: Called with each range.
+
+    Returns:
+        A function that ends it.
+    """
+    profiler = sys.modules.get("torch.autograd.profiler")
+    ranges: Any = getattr(profiler, "record_function", None)
+    if ranges is None:
+        return lambda: None
+    enter, leave = ranges.__enter__, ranges.__exit__
+    begun: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    def timed_enter(one: Any) -> Any:
+        begun[one] = time.monotonic_ns()
+        return enter(one)
+
+    def timed_leave(one: Any, *error: Any) -> Any:
+        since = begun.pop(one, 0)
+        if since:
+            record(str(one.name), threading.get_ident(), since, time.monotonic_ns())
+        return leave(one, *error)
+
+    def end() -> None:
+        ranges.__enter__, ranges.__exit__ = enter, leave
+
+    ranges.__enter__, ranges.__exit__ = timed_enter, timed_leave
+    return end

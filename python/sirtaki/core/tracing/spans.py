@@ -1,4 +1,4 @@
-"""`hvd.trace`: names what the user's code does, for traces."""
+"""`hvd.trace`: names sections of the user's code in traces."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-# Of each span its name, its thread, and when it began and ended on the monotonic clock.
+# A span's name and thread, and its begin and end on the monotonic clock.
 Record = Callable[[str, int, int, int], None]
 
 
 class Sink:
-    """Where spans go; None while no trace runs."""
+    """The destination of spans; None while no trace runs."""
 
     record: Record | None = None
 
 
 class trace:
-    """Name what the ``with`` block does, in traces of this job: ``with hvd.trace("load"): ...``.
+    """Name the ``with`` block in traces of this job: ``with hvd.trace("load"): ...``.
 
-    It costs nearly nothing while no trace runs. While ``torch.profiler`` records, the block is one
-    of its ranges too, as of ``torch.profiler.record_function``.
+    The cost is negligible while no trace runs. While ``torch.profiler`` records, the block is also
+    one of its ranges, as with ``torch.profiler.record_function``.
 
     Args:
-        name: What is shown; blocks of one name are added up by `sirtaki trace report`.
+        name: The displayed name; `sirtaki trace report` adds up blocks with the same name.
     """
 
     __slots__ = ("_begun", "_name", "_range")
@@ -41,7 +41,7 @@ class trace:
         if torch is not None and _profiles(torch):
             self._range = torch.profiler.record_function(self._name)
             self._range.__enter__()
-        if Sink.record is not None and self._range is None:  # which is recorded as it is
+        if Sink.record is not None and self._range is None:  # a profiler range is recorded anyway
             self._begun = time.monotonic_ns()
 
     def __exit__(
@@ -60,6 +60,6 @@ class trace:
 
 
 def _profiles(torch: object) -> bool:
-    """Whether a profiler of PyTorch's records; a module that is just being imported has none."""
+    """Return whether PyTorch's profiler records; a partly imported module has none."""
     autograd = getattr(torch, "autograd", None)
     return bool(getattr(autograd, "_profiler_enabled", bool)())

@@ -1,1 +1,1 @@
-"""The worlds of a process: joined, used and left; their process sets, and what all share."""
+"""The worlds of a process: joining, using and leaving them, process sets, and shared state."""

@@ -1,4 +1,4 @@
-"""Where the engine's threads run, if the user says so."""
+"""CPU binding of the engine's threads, if the user requests it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 
 
 def own_cpus() -> set[int]:
-    """Return the CPUs that this process may run on, none where the system does not say."""
+    """Return the CPUs that this process may run on, or none if the system does not report them."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
 
 
 @contextlib.contextmanager
 def engine_bound(cpus: Sequence[int], local_rank: int) -> Iterator[None]:
-    """Bind the threads that start within the context to this local rank's CPU, if it has one.
+    """Bind threads that start within the context to this local rank's CPU, if it has one.
 
     Args:
         cpus: One CPU for each local rank; the system places the engines of all further ones.
@@ -26,7 +26,7 @@ def engine_bound(cpus: Sequence[int], local_rank: int) -> Iterator[None]:
     if local_rank >= len(cpus):
         yield
         return
-    # Threads inherit the affinity of the one that starts them; that of the caller is its own.
+    # Threads inherit the affinity of the thread that starts them.
     own = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {cpus[local_rank]})

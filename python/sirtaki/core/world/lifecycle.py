@@ -1,33 +1,45 @@
-"""Joining and leaving the world that a process has by default."""
+"""Joining and leaving the default world of a process."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import functools
 import os
-from collections.abc import Iterable, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sirtaki import _core
 from sirtaki.backends.communicator import is_communicator
 from sirtaki.core import elastic
-from sirtaki.core.config import Config, Topology
+from sirtaki.core.config import Config
 from sirtaki.core.errors import PeerLostError
-from sirtaki.core.world import memory, registration, shared_heap, state
+from sirtaki.core.world import memory, registration, state
 from sirtaki.core.world.links import Links
 from sirtaki.core.world.process_sets import ProcessSet
 from sirtaki.core.world.world import Entered, World, meet, start_mpi
-from sirtaki.records import replace
-from sirtaki.rendezvous.world.membership import Membership
-from sirtaki.rendezvous.world.placement import Placement
+from sirtaki.rendezvous.stores.store import TIMES_KEY
+from sirtaki.rendezvous.trust.secret import read_secret
+from sirtaki.rendezvous.world.membership import Membership, Topology
+from sirtaki.rendezvous.world.place_variables import completed, place_variables
 from sirtaki.rendezvous.world.start import Meeting
+from sirtaki.schedulers import table
+
+if TYPE_CHECKING:
+    from sirtaki.rendezvous.world.placement import Placement
+
+_TELL_SECONDS = 1.0
 
 
 class _Process:
-    """What this process remembers between worlds."""
+    """State of this process that outlives its worlds."""
 
     meeting: Meeting | None = None
-    # Of the meeting; None: that of this process's start.
+    # Of the meeting; None: the placement at this process's start.
     placement: Placement | None = None
-    # What `init` takes when it is called without one.
+    # The default placement of `init`.
     assigned: Placement | None = None
     links: Links | None = None
     # Of an elastic job.
@@ -51,14 +63,14 @@ def init(
             communicator of them; default: all.
         process_sets: Process sets to register, the same on all ranks, or ``"dynamic"`` to allow
             ``add_process_set`` later.
-        placement: This process's place, which replaces that of the environment; see
+        placement: This process's place, which overrides the environment; see
             ``sirtaki.placements``.
 
     Raises:
         ValueError: The environment contradicts itself, `comm` and `placement` are both given, this
             process is not in `comm`, another process wants a different world with this one, a
             process set is invalid, or MPI is requested and cannot be used.
-        TimeoutError: Some ranks did not come within the start timeout; the message names them.
+        TimeoutError: Some ranks did not join within the start timeout; the message names them.
         ConnectionError: A rank died while joining, or a host cannot be reached.
     """
     if state.is_initialized():
@@ -72,9 +84,9 @@ def init(
         return
     while True:
         placement = elastic.next_placement(config)
-        # All members are ready, so one that does not come has died.
+        # All members are ready, so a missing one has died.
         soon = min(config.start_timeout, elastic.join_seconds(placement.size))
-        placed = replace(Config.from_env(placement=placement), start_timeout=soon)
+        placed = Config.from_env(placement=placement)._replace(start_timeout=soon)
         try:
             _init(None, process_sets, placement, placed)
             return
@@ -82,17 +94,28 @@ def init(
             elastic.require_driver(error)
 
 
-def assign(placement: Placement | None) -> None:
-    """Say what `init` of this process takes when it is called without a placement.
+def abort(why: str) -> None:
+    """End the world because this process cannot continue; any thread may call it.
 
-    For frameworks that run the code of their users in processes of theirs. None: what the
-    environment says, as before.
+    Args:
+        why: The error of this process's own operations; the others see a lost rank.
+    """
+    world = state.Default.world
+    if world is not None and _Process.owner_pid == os.getpid():
+        world.engine.abort(why)
+
+
+def assign(placement: Placement | None) -> None:
+    """Set the default placement of this process's `init`.
+
+    For frameworks that run their users' code in their own processes. None: use the environment, as
+    before.
     """
     _Process.assigned = placement
 
 
 def own_config() -> Config:
-    """Return the settings of this process, at the place that it was assigned if it was."""
+    """Return the settings of this process, at its assigned place if it has one."""
     return Config.from_env(placement=_Process.assigned)
 
 
@@ -104,38 +127,64 @@ def _init(
 ) -> None:
     """Join a world; see `init`."""
     wanted, topology = _wanted(comm, config)
-    # In the next worlds of an elastic job, survivors call init() without saying so.
+    # In later worlds of an elastic job, survivors call init() without repeating this.
     kept_dynamic = elastic.is_elastic() and _Process.dynamic_process_sets
     dynamic = config.dynamic_process_sets or process_sets == "dynamic" or kept_dynamic
     _Process.dynamic_process_sets = dynamic
     if isinstance(process_sets, str) and process_sets != "dynamic":
         raise ValueError(f'process_sets={process_sets!r} must be a list of sets or "dynamic"')
     memory.keep(config)
-    shared_heap.load(config)
     library = start_mpi(config)
     if placement != _Process.placement:
         _forget_meeting()
         _Process.placement = placement
-    if wanted.size > 1:
-        meeting_of_start(config)
     kept, _Process.links = _Process.links, None
     _own_process()
-    world = World.join(config, wanted, topology, _Process.meeting, kept, dynamic, library)
+    ends = time.monotonic() + config.start_timeout
+    while True:
+        meeting = meeting_of_start(config) if wanted.size > 1 else _Process.meeting
+        try:
+            world = World.join(config, wanted, topology, meeting, kept, dynamic, library)
+            break
+        except ConnectionError:
+            # The store may belong to the previous program of rank 0, and may have ended with it.
+            if not _serves_before(meeting, config) or time.monotonic() > ends:
+                raise
+            _forget_meeting()
     state.Default.world = world
     _core.set_current_engine(world.engine)
+    if comm is None:
+        tell_place(world.membership, world.topology, elastic.is_elastic())
     _start(world, [] if process_sets is None or isinstance(process_sets, str) else process_sets)
 
 
+def _serves_before(meeting: Meeting | None, config: Config) -> bool:
+    """Return whether a rank 0 serves the store after a previous process had our place."""
+    if meeting is None or meeting.server is not None or meeting.attempts is None:
+        return False
+    return meeting.attempts.follows and not config.rendezvous.startswith(("unix:", "tcp:", "tls:"))
+
+
 def _own_process() -> None:
-    """Release what this process holds at its end, but not at the end of a forked child."""
+    """Release this process's resources at exit, but not at the exit of a forked child."""
     _Process.owner_pid = os.getpid()
     if not _Process.exit_hook_registered:
         atexit.register(_leave)
         _Process.exit_hook_registered = True
+        if elastic.is_elastic():
+            sys.excepthook = functools.partial(_leave_by_error, sys.excepthook)
+
+
+def _leave_by_error(hook: Callable[..., object], *error: object) -> None:
+    """Print an error that ends the program, and leave before threads and exit handlers delay it."""
+    hook(*error)
+    if _Process.owner_pid == os.getpid():
+        elastic.say_ending()
+        shutdown()
 
 
 def meeting_of_start(config: Config) -> Meeting:
-    """Return where all ranks of this start meet, the same as long as the process lives."""
+    """Return the meeting point of all ranks of this start, the same while the process lives."""
     if _Process.meeting is None:
         _Process.meeting = meet(config)
         _own_process()
@@ -143,13 +192,26 @@ def meeting_of_start(config: Config) -> Meeting:
 
 
 def _leave() -> None:
-    """Leave the world and the meeting at the end of the process."""
+    """Leave the world and the meeting when the process ends."""
+    elastic.say_ending()
+    world = state.Default.world
+    if world is not None and not elastic.is_elastic() and _Process.owner_pid == os.getpid():
+        world.await_last_look()
     shutdown()
     _forget_meeting()
 
 
+def secret_of_start(config: Config) -> bytes | None:
+    """Return the secret that all ranks of this start share, or None."""
+    if config.secret is not None:
+        return config.secret
+    if config.secret_file:
+        return read_secret(config.secret_file)
+    return _Process.meeting.secret if _Process.meeting is not None else None
+
+
 def _forget_meeting() -> None:
-    """Close the links and the meeting; in a forked child leave the parent's alone."""
+    """Close the links and the meeting; in a forked child, leave the parent's open."""
     if _Process.links is not None:
         _Process.links.close()
         _Process.links = None
@@ -159,7 +221,7 @@ def _forget_meeting() -> None:
 
 
 def _start(world: World, process_sets: Sequence[ProcessSet]) -> None:
-    """Do what needs a running world; close the world if that fails."""
+    """Start everything that needs a running world; close the world on failure."""
     config = world.config
     try:
         if elastic.has_survivors():
@@ -176,7 +238,7 @@ def _start(world: World, process_sets: Sequence[ProcessSet]) -> None:
 
 
 def _wanted(comm: object, config: Config) -> tuple[Membership, Topology]:
-    """Return who `init` is to meet, of all processes of this start, and our place among them."""
+    """Return the processes of this start that `init` is to meet, and our place among them."""
     started, own = config.membership, config.topology.rank
     ids = _ids_of(comm, config.topology) or started.ids
     if len(set(ids)) != len(ids) or not set(ids) <= set(started.ids):
@@ -188,7 +250,7 @@ def _wanted(comm: object, config: Config) -> tuple[Membership, Topology]:
 
 
 def _ids_of(comm: object, launched: Topology) -> Sequence[int]:
-    """The starter's ranks that `init` was given; none for all of them."""
+    """Return the starter's ranks passed to `init`; empty for all."""
     if comm is None:
         return ()
     if is_communicator(comm):
@@ -198,6 +260,16 @@ def _ids_of(comm: object, launched: Topology) -> Sequence[int]:
     if not isinstance(comm, Iterable):
         raise TypeError(f"init(comm={comm!r}) takes a list of ranks or an mpi4py communicator")
     return [int(rank) for rank in comm]
+
+
+def _tell_times(world: World) -> None:
+    """Send the time statistics to the launcher, if it listens."""
+    meeting = _Process.meeting
+    if meeting is None or not world.config.watched or elastic.is_elastic():
+        return
+    number = world.membership.ids[world.topology.rank]
+    with contextlib.suppress(Exception):  # no error may keep the program from ending
+        meeting.store.set(f"{TIMES_KEY}{number}", world.times(), _TELL_SECONDS)
 
 
 def shutdown() -> None:
@@ -213,6 +285,38 @@ def shutdown() -> None:
     if world is not None and elastic.is_elastic():
         _Process.renewed.note(world, elastic.current_place().members)
     if world is None or _Process.owner_pid != os.getpid():
-        return  # a forked child must not speak for its parent
+        return  # a forked child must not act for its parent
+    _tell_times(world)
     _Process.links = world.leave()
     _core.set_current_engine(None)
+
+
+def tell_place(membership: Membership, topology: Topology, is_elastic: bool) -> None:
+    """Set the variables read by data loaders and loggers, where unset.
+
+    The program that started the ranks may have set some or none of them. In an elastic job they
+    change with the world, and so do those of the launcher and of a scheduler. Any other world of
+    one rank is left alone, since it may not be a job.
+    """
+    if is_elastic:
+        os.environ.update(_of_launcher(os.environ, topology))
+    if is_elastic or topology.size > 1:
+        os.environ.update(completed(os.environ, _place(membership, topology)))
+
+
+def _of_launcher(environ: Mapping[str, str], topology: Topology) -> dict[str, str]:
+    place = {name: str(value) for name, value in topology._asdict().items()}
+    of_schedulers = {
+        variable: place[name]
+        for scheduler in table.here(environ)
+        for name, variables in scheduler.of_rank.items()
+        for variable in variables
+        if variable in environ
+    }
+    return {**{f"HOROVOD_{name.upper()}": value for name, value in place.items()}, **of_schedulers}
+
+
+def _place(membership: Membership, topology: Topology) -> Mapping[str, str]:
+    hosts = membership.host_of
+    place = topology.rank, topology.size, topology.local_rank, topology.local_size
+    return place_variables(*place, hosts[topology.rank], len(set(hosts)))

@@ -7,22 +7,21 @@ import time
 
 from sirtaki import _core
 from sirtaki.core.world.affinity import own_cpus
-from sirtaki.records import replace
-from sirtaki.rendezvous.host.heaps import HeapMemory
+from sirtaki.rendezvous.host.joining import HeapMemory
 from sirtaki.rendezvous.trust import digests
 from sirtaki.rendezvous.world.join import Joined, JoinSettings, join_world
 from sirtaki.rendezvous.world.start import Meeting
 
-# What is left of the start timeout where going on with kept links has taken nearly all of it.
+# Time left for the start when resuming the kept links has nearly used it up.
 _LEAST_SECONDS = 1.0
 _ENGINE_LABEL = b"sirtaki key of an engine's objects\0"
 
 
 class Links:
-    """The connections of a world, which outlive the engines that use them, one after the other.
+    """The connections of a world, which outlive the engines that use them in turn.
 
     Args:
-        settings: What they were made for.
+        settings: The settings of their world.
         joined: What `join_world` returned; its descriptors belong to the links.
     """
 
@@ -37,7 +36,7 @@ class Links:
             rank=joined.topology.rank,
             host_of=joined.host_of,
             memfd=joined.memfd,
-            bells=joined.bells,
+            event_descriptors=joined.event_descriptors,
             local_links=joined.local_links,
             host_links=joined.host_links,
             connect=joined.connect,
@@ -47,7 +46,7 @@ class Links:
 
     @property
     def object_key(self) -> bytes | None:
-        """The key that authenticates objects between hosts; every engine has another one."""
+        """The key that authenticates objects between hosts; each engine has its own."""
         if self.joined.object_key is None:
             return None
         label = _ENGINE_LABEL + self._generation.to_bytes(4, "big")
@@ -60,16 +59,16 @@ class Links:
             settings: The settings of the new engine.
 
         Returns:
-            False where some rank wants something else, or has lost its links: then these are
-            closed, on all ranks.
+            False where some rank has other settings or has lost its links; all ranks then close
+            theirs.
 
         Raises:
-            TimeoutError: A rank did not come in time; the message names it, and they are closed.
+            TimeoutError: A rank did not join in time; the message names it. The links are closed.
         """
         if os.getpid() != self._process:
-            return False  # what a forked child has of them is its parent's
+            return False  # a forked child's links belong to its parent
         if not (
-            self._settings == replace(settings, timeout=self._settings.timeout)
+            self._settings == settings._replace(timeout=self._settings.timeout)
             and self._cores == own_cpus()
             and self._heap == own_heap()
         ):
@@ -100,7 +99,7 @@ class Links:
         )
 
     def close(self) -> None:
-        """Close the connections to all other ranks; in a forked child do nothing."""
+        """Close the connections to all other ranks; do nothing in a forked child."""
         if os.getpid() != self._process:
             return
         self.core.close()
@@ -108,7 +107,7 @@ class Links:
 
 
 def own_heap() -> HeapMemory:
-    """Return this process's shared heap; its descriptor stays the heap's."""
+    """Return the memory of this process's shared arrays; the core owns its descriptor."""
     return HeapMemory(*_core.heap_memory())
 
 
@@ -117,19 +116,19 @@ def connect(settings: JoinSettings, kept: Links | None, meeting: Meeting | None)
 
     Args:
         settings: The settings of the world.
-        kept: The links of the last world, if it ended well; closed if they do not serve this one.
+        kept: The links of the last world, if it ended well; closed if they do not fit this one.
         meeting: Where the ranks meet; a world of one rank needs none.
 
     Raises:
         ValueError: Ranks contradict each other or run different versions.
-        TimeoutError: A rank did not come within the start timeout.
+        TimeoutError: A rank did not join within the start timeout.
         ConnectionError: A rank died while joining, or a host cannot be reached.
     """
     start = time.monotonic()
     if kept is not None and kept.renew(settings):
         return kept
     left = max(_LEAST_SECONDS, settings.timeout - (time.monotonic() - start))
-    hurried = replace(settings, timeout=left)
+    hurried = settings._replace(timeout=left)
     store = meeting.store if meeting else None
 
     def join(settings: JoinSettings, prefix: str) -> Joined:

@@ -13,7 +13,7 @@ import sys
 
 from sirtaki.core.config import Config
 
-# Names of <malloc.h>.
+# Constants of <malloc.h>.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_MAX = -4
 _M_ARENA_MAX = -8
@@ -22,7 +22,7 @@ _FEW_CPUS = 8
 
 
 class _Symbol(ctypes.Structure):
-    """What `dladdr` tells of an address."""
+    """The result of `dladdr`."""
 
     _fields_ = (
         ("file", ctypes.c_char_p),
@@ -33,17 +33,17 @@ class _Symbol(ctypes.Structure):
 
 
 def keep(config: Config) -> None:
-    """Let the C library keep what is freed from now on, unless there is a reason not to."""
+    """Make the C library keep memory freed from now on, unless there is a reason not to."""
     if why_left_alone(config) is not None:
         return
     library = _c_library()
-    # Blocks of their own are unmapped when they are freed; the heap holds blocks of any size. A
-    # higher M_MMAP_THRESHOLD would do the same, but older versions refuse one above 32 MiB.
+    # Blocks with mappings of their own are unmapped when freed; the heap holds blocks of any size.
+    # A higher M_MMAP_THRESHOLD would do the same, but older versions refuse one above 32 MiB.
     library.mallopt(_M_MMAP_MAX, 0)
     library.mallopt(_M_TRIM_THRESHOLD, _NEVER)
-    # Only the first arena keeps all. Those of threads, where XLA and TensorFlow allocate, are made
-    # of heaps of 64 MiB, unmapped when empty; what is larger is mapped despite M_MMAP_MAX. Where
-    # many threads can run they need arenas of their own more.
+    # Only the first arena keeps everything. The arenas of threads, where XLA and TensorFlow
+    # allocate, consist of 64 MiB heaps that are unmapped when empty; larger blocks are mapped
+    # despite M_MMAP_MAX. With many threads, separate arenas matter more.
     if len(os.sched_getaffinity(0)) <= _FEW_CPUS:
         library.mallopt(_M_ARENA_MAX, 1)
 
@@ -64,7 +64,7 @@ def _c_library() -> ctypes.CDLL:
 
 @functools.cache
 def _other_allocator() -> str | None:
-    """What else than glibc gives this process its memory, as a reason; None if nothing."""
+    """Return the allocator that replaces glibc's in this process, as a reason, or None."""
     if sys.platform != "linux":
         return "the C library, which is not glibc"
     library = _c_library()
@@ -77,7 +77,7 @@ def _other_allocator() -> str | None:
 
 
 def _file_with(library: ctypes.CDLL, function: str) -> str:
-    """The file that has the function which the whole process uses by this name."""
+    """Return the file of the function to which this name resolves in the whole process."""
     found = _Symbol()
     address = ctypes.cast(getattr(library, function), ctypes.c_void_p)
     library.dladdr(address, ctypes.byref(found))

@@ -1,4 +1,4 @@
-"""Who takes part in an operation: process sets and ranks, checked before anything is sent."""
+"""The participants of an operation: process sets and ranks, checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -17,10 +17,17 @@ def number_of(process_set: ProcessSet) -> int:
 
 
 def process_set_of(number: int) -> ProcessSet:
-    """Return the process set with this number."""
+    """Return the process set with this number.
+
+    Raises:
+        ValueError: There is none, or `init` was not called.
+    """
     if number == 0:
         return global_process_set
-    found = ProcessSet(state.current_world().engine.process_sets()[number])
+    ranks = state.current_world().engine.process_sets().get(number)
+    if ranks is None:
+        raise ValueError(f"there is no process set {number}")
+    found = ProcessSet(ranks)
     found.process_set_id = number
     return found
 
@@ -31,13 +38,13 @@ def size_of(process_set: ProcessSet) -> int:
     Raises:
         ValueError: `init` was not called, or the set is not registered.
     """
-    state.size()  # says that init() was not called, if that is it
+    state.size()  # raises if init() was not called
     number_of(process_set)
     return len(process_set.ranks or [])
 
 
 def rank_of(name: str, rank: int, process_set: ProcessSet) -> int:
-    """Return the rank of the world that an argument says; TypeError, ValueError if it is none."""
+    """Return the world rank that an argument names; TypeError or ValueError if it is none."""
     if type(rank) is not int:
         if isinstance(rank, bool) or not hasattr(rank, "__index__"):
             raise TypeError(f"{name} must be an int, not {type(rank).__name__}")

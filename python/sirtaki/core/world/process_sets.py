@@ -13,8 +13,8 @@ class ProcessSet:
 
     Args:
         ranks_or_comm: World ranks, in any order, each once; or an mpi4py communicator of this
-            process. Those of a ``Split`` differ from rank to rank: each is a set of its own, and
-            every rank holds the one that it is in. A rank with ``COMM_NULL`` is in none.
+            process. A ``Split`` makes different communicators: each is a set of its own, and
+            every rank holds its own one. A rank with ``COMM_NULL`` is in none.
 
     Attributes:
         process_set_id: The id while registered, else None.
@@ -22,12 +22,12 @@ class ProcessSet:
 
     Raises:
         ValueError: There is no rank, or one appears twice.
-        TypeError: What was given is neither ranks nor a communicator.
+        TypeError: The argument is neither ranks nor a communicator.
     """
 
     process_set_id: int | None = None
     mpi_comm: object = None
-    # The ids of the sets that all ranks have registered together with this one.
+    # The ids of all sets that were registered together with this one.
     _registered_ids: Sequence[int] = ()
     _ranks: list[int] | None = None
 
@@ -50,8 +50,7 @@ class ProcessSet:
     def ranks(self) -> list[int] | None:
         """The members in ascending order.
 
-        None for the global set before ``init()``, and for a set of a communicator while it is not
-        registered.
+        None for the global set before ``init()``, and for an unregistered set of a communicator.
         """
         return self._ranks
 
@@ -80,7 +79,7 @@ class ProcessSet:
         return self.ranks.index(state.rank())
 
     def included(self) -> bool | None:
-        """Tell whether this process is a member; None before ``init()``."""
+        """Return whether this process is a member; None before ``init()``."""
         if self.ranks is None:
             return None
         return state.rank() in self.ranks
@@ -89,7 +88,7 @@ class ProcessSet:
         return self
 
     def __deepcopy__(self, memo: dict[int, object]) -> ProcessSet:
-        return self  # a copy would not be registered, and not be removed with this one
+        return self  # a copy would not be registered, nor removed with this one
 
     def __reduce__(self) -> str | tuple[object, ...]:
         return _with_ranks, (self.ranks,)
@@ -121,7 +120,7 @@ global_process_set: ProcessSet = _GlobalProcessSet()
 
 
 def _with_ranks(ranks: Sequence[int]) -> ProcessSet:
-    """Return the registered set of these ranks, or else a new one, that can be registered."""
+    """Return the registered set of these ranks, or a new one that can be registered."""
     registered: list[ProcessSet] = (
         state.current_world().process_sets if state.is_initialized() else []
     )

@@ -1,4 +1,4 @@
-"""Registering process sets and removing them, together with all ranks of the world."""
+"""Registration and removal of process sets, together with all ranks of the world."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sirtaki.core.world.world import World
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Register a process set; every rank calls this alike, and all wait for each other.
+    """Register a process set; every rank makes the same call, and all wait for each other.
 
     Args:
         process_set: The set, or the world ranks it consists of.
@@ -40,6 +40,9 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Remove a registered set; every rank calls this, and all wait for each other.
 
+    Args:
+        process_set: A set that `add_process_set` or `init` registered.
+
     Returns:
         True; False for the global set, an unregistered one, or before ``init()``.
 
@@ -66,7 +69,7 @@ def _register(world: World, process_set: ProcessSet) -> None:
         sets = _sets_of_communicators(world, process_set)
     else:
         sets = [process_set.ranks or []]
-    # Whether a set is good is found out together, so that no rank waits for one that gave up.
+    # All ranks check the sets together, so that none waits for a rank that gave up.
     numbers = [world.add_process_set(ranks) for ranks in sets]
     if process_set.ranks in sets:
         process_set.process_set_id = numbers[sets.index(process_set.ranks)]
@@ -75,7 +78,7 @@ def _register(world: World, process_set: ProcessSet) -> None:
 
 
 def _sets_of_communicators(world: World, process_set: ProcessSet) -> list[list[int]]:
-    """Find out who is in a communicator here and, together, which ones the others have."""
+    """Find the members of a communicator here and, together, the others' communicators."""
     own: list[int] | str
     try:
         own = world.ranks_of(process_set.mpi_comm)
@@ -107,19 +110,19 @@ def register_all(world: World, process_sets: Sequence[ProcessSet]) -> None:
 class Renewed:
     """The process sets of an elastic job, which outlive its worlds.
 
-    Sets are known by the numbers that the driver has given to their processes.
+    Sets are identified by the numbers that the driver has assigned to their processes.
     """
 
     def __init__(self) -> None:
         self._sets: list[tuple[ProcessSet, tuple[int, ...]]] = []
-        # A world that fails meanwhile has only some of them.
+        # A world that fails during renewal has only some of them.
         self._under_way = False
 
     def note(self, world: World, members: Sequence[int]) -> None:
-        """Note the sets of a world that ends.
+        """Record the sets of a world that is ending.
 
         Args:
-            world: Still has them.
+            world: The world, before it is closed.
             members: The numbers of its processes in the order of their ranks.
         """
         if self._under_way:
@@ -134,12 +137,12 @@ class Renewed:
         """Register in a new world the sets whose members are all in it; all ranks call it.
 
         Args:
-            world: The new one, whose rank 0 was in the one before.
+            world: The new world, whose rank 0 was in the previous one.
             members: See `note`.
-            given: What a newcomer gave to ``init()``: those of the same ranks become registered.
+            given: A newcomer's sets from ``init()``: those with the same ranks become registered.
         """
         self._under_way = True
-        # Newcomers know none of them, and register them nevertheless.
+        # Newcomers know none of them, but register them too.
         known = broadcast_object([key for _, key in self._sets], 0, "elastic.process_sets")
         here = {numbers: each for each, numbers in self._sets}
         fresh = {tuple(each.ranks or ()): each for each in given}

@@ -1,4 +1,4 @@
-"""What all ranks are doing, even if they are stuck, stopped or dead."""
+"""The state of all ranks, even of ranks that are stuck, stopped or dead."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sirtaki import _core
+from sirtaki.questions.messages import OpenOperation, Question, RankWork, Rates
 
 
 class Waiting(NamedTuple):
-    """What an operation under way waits for.
+    """The event that an operation under way waits for.
 
-    phase: what the peer is to do: ``write`` or ``read`` (be done with) a chunk in shared memory,
-    ``leave`` an earlier operation, ``send`` or ``take`` a message, or bytes between hosts. peer:
-    its rank, -1 for any. chunk: its number in the operation, None where it has none. seconds: for
-    how long.
+    phase: the peer's missing action: ``write`` or ``read`` (finish with) a chunk in shared memory,
+    ``leave`` an earlier operation, ``send`` or ``take`` a message, or send bytes between hosts.
+    peer: its rank, -1 for any. chunk: its number in the operation, None without one. seconds: the
+    time waited so far.
     """
 
     phase: str
@@ -25,13 +26,12 @@ class Waiting(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """An operation of a rank, or a message. Times are seconds ago, None where it is not so far.
+    """An operation of a rank, or a message. Times are in seconds ago, None for stages not reached.
 
-    number: counted from 1 on its rank; 0 for the message that it sleeps for. kind, name: as
-    messages show them, the name cut to 40 bytes. stage: ``submitted``, ``agreed`` by all ranks,
-    ``under way``, ``handed over`` to its accelerator, ``done`` or ``failed``.
-    waits: None where it does not wait, or not for longer than a rank polls; of operations that run
-    as one batch the first one tells.
+    number: counted from 1 on its rank; 0 for the message on which the rank sleeps. kind, name: as
+    in messages, the name cut to 40 bytes. stage: ``submitted``, ``agreed`` by all, ``under way``,
+    ``handed over`` to its accelerator, ``done`` or ``failed``. waits: None if it does not wait, or
+    no longer than a rank polls; of operations that run as one batch, only the first reports it.
     """
 
     number: int
@@ -66,15 +66,15 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True)
 class Doing:
-    """What a rank is doing: of all that is open what tells most, else what has ended last.
+    """A rank's activity: the most informative open operation, or else the last one that ended.
 
-    operation, tensor: as messages show them; of a message ``send`` or ``receive`` and its tag, and
-    empty where there was none yet. stage: as of an `Operation`, or ``gone`` from the world. waits:
-    None where it waits for no rank in particular. seconds: for how long it is at that stage, or has
-    ended. completed: how many operations have. blocked: for how many seconds a thread of its
-    process has been blocked in it with nothing moving; 0 where none is, or not for a second.
-    exposed: for how many seconds, since ``init()``, threads were blocked in calls that wait. calls:
-    how often one has asked for a result, blocked or not.
+    operation, tensor: as in messages; for a message ``send`` or ``receive`` and its tag; empty
+    before the first operation. stage: as in `Operation`, or ``gone`` from the world. waits: None if
+    it waits for no particular rank. seconds: the time in that stage, or since its end. completed:
+    the number of completed operations. blocked: the seconds for which a thread of its process has
+    been blocked in it without progress; 0 for none or under a second. exposed: the seconds since
+    ``init()`` that threads were blocked in calls that wait. calls: the number of requests for a
+    result, blocked or not.
     """
 
     stage: str
@@ -94,10 +94,10 @@ class Doing:
 
 @dataclass(frozen=True)
 class RankState:
-    """What a rank is doing, and of a rank of this host its operations, oldest first.
+    """A rank's activity and, for ranks of this host, its operations, oldest first.
 
-    doing: None where its host has not answered. operations: all that have not ended, and the latest
-    others; empty of ranks on other hosts.
+    doing: None if its host has not answered. operations: all that are open, and the latest others;
+    empty for ranks on other hosts.
     """
 
     rank: int
@@ -106,7 +106,7 @@ class RankState:
 
     @property
     def open(self) -> list[Operation]:
-        """Return those that have not ended."""
+        """Return the operations that have not ended."""
         return [one for one in self.operations if one.stage not in ("done", "failed")]
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ class RankState:
 
 
 def states(engine: _core.Engine, last: int, patience: float) -> list[RankState]:
-    """Return what every rank of an engine's world is doing; arguments as ``sirtaki.snapshot``."""
+    """Return the activity of every rank in an engine's world; arguments as ``sirtaki.snapshot``."""
     now = time.monotonic_ns()
     return [
         RankState(rank, _doing(state), [_operation(one, now) for one in found])
@@ -167,42 +167,39 @@ def _age(then: int, now: int) -> float | None:
     return (now - then) * 1e-9 if then else None
 
 
-# What the report of a hang is told of a rank.
+# Most open operations of a rank in the report of a hang.
 _MOST_OPEN = 32
 _MOST_ENDED = 64
 _MOST_TIMED = 128
 _FAR_SECONDS = 1.0
 
 
-def work(engine: _core.Engine, own: int, what: str, leads: bool) -> dict[str, object]:
-    """Return what ranks of a world are doing, as JSON has it.
+def work(engine: _core.Engine, own: int, question: Question, leads: bool) -> list[RankWork]:
+    """Return the activity of ranks in a world.
 
     Args:
-        engine: The world's.
+        engine: The world's engine.
         own: This rank's number there.
-        what: As `world._work` has it.
+        question: One of `WORK`.
         leads: Whether this is the lowest rank of its host.
     """
-    alone = what == "work" and not leads
-    patience = _FAR_SECONDS if what == "far" else 0.0
-    rates = what == "rates"
-    seen = [
-        {
-            **_work_of(one),
-            **(rates_of(one.operations) if rates else {}),
-            **(exposed_of(one.doing) if rates else {}),
-            **(_records(one) if what == "records" else {}),
-        }
-        for one in states(engine, _MOST_TIMED if rates else _MOST_ENDED, patience)
-        if one.doing and (one.rank == own or not alone)
-    ]
-    sets = {str(number): ranks for number, ranks in engine.process_sets().items()}
-    return {"rank": own, "sets": sets, "ranks": seen}
+    alone = question is Question.REPORT and not leads
+    patience = _FAR_SECONDS if question is Question.FAR else 0.0
+    rates = question is Question.RATES
+    found: list[RankWork] = []
+    for one in states(engine, _MOST_TIMED if rates else _MOST_ENDED, patience):
+        if one.doing is None or (alone and one.rank != own):
+            continue
+        more: Rates = {}
+        if rates:
+            more = {**rates_of(one.operations), **exposed_of(one.doing)}
+        elif question is Question.RECORDS:
+            more = _records(one)
+        found.append({**_work_of(one, one.doing), **more})
+    return found
 
 
-def _work_of(state: RankState) -> dict[str, object]:
-    doing = state.doing
-    assert doing is not None
+def _work_of(state: RankState, doing: Doing) -> RankWork:
     ended = [one for one in state.operations if one.ended is not None and one.number]
     far = [] if state.operations or doing.stage not in _OPEN_STAGES else [_told(doing)]
     names = dict.fromkeys(f"{one.kind} '{one.name}'" for one in reversed(ended))
@@ -216,16 +213,16 @@ def _work_of(state: RankState) -> dict[str, object]:
     }
 
 
-def exposed_of(doing: Doing) -> dict[str, object]:
-    """Return what `hang.exposed` compares of two looks, with the time here."""
+def exposed_of(doing: Doing) -> Rates:
+    """Return the values that `exposed_share` compares between two samples, with the local time."""
     return {"at": time.monotonic(), "exposed": doing.exposed, "calls": doing.calls}
 
 
-def _records(state: RankState) -> dict[str, object]:
-    """The operations of a rank in words, and as fields for other programs."""
+def _records(state: RankState) -> Rates:
+    """Return the operations of a rank in words, and as fields for other programs."""
     return {
         "records": [str(each) for each in state.operations],
-        "operations": [
+        "recorded": [
             {
                 "number": each.number,
                 "kind": each.kind,
@@ -245,7 +242,7 @@ def _records(state: RankState) -> dict[str, object]:
 _OPEN_STAGES = ("submitted", "agreed", "under way", "handed over")
 
 
-def _open_of(one: Operation) -> dict[str, object]:
+def _open_of(one: Operation) -> OpenOperation:
     age = {"agreed": one.agreed, "under way": one.begun, "handed over": one.begun}
     waits = one.waits
     return {
@@ -260,8 +257,8 @@ def _open_of(one: Operation) -> dict[str, object]:
     }
 
 
-def _told(doing: Doing) -> dict[str, object]:
-    """Of a rank of another host only the most telling is known."""
+def _told(doing: Doing) -> OpenOperation:
+    """For a rank on another host, only the most informative operation is known."""
     waits = doing.waits
     return {
         "kind": doing.operation,
@@ -275,22 +272,28 @@ def _told(doing: Doing) -> dict[str, object]:
     }
 
 
-def rates_of(operations: list[Operation]) -> dict[str, object]:
-    """Return how fast a rank is, from its latest operations until now.
+def rates_of(operations: list[Operation]) -> Rates:
+    """Return the speed of a rank, from its latest operations until now.
 
     Args:
-        operations: Of one rank, oldest first; messages do not count.
+        operations: The operations of one rank, oldest first; messages are ignored.
 
     Returns:
         ``step``: seconds from one operation of a name to the next of that name, the name being the
         most frequent; ``operations``, ``bytes``: a second, of those that have ended;
         ``communicating``: the share of the time with an operation open; ``waiting``: with one that
-        other ranks have not asked for. None where there are too few operations to tell.
+        other ranks have not submitted. None where there are too few operations to tell.
     """
     timed = [one for one in operations if one.number and one.submitted is not None]
     ended = [one for one in timed if one.ended is not None]
     if len(ended) < 2:
-        return dict.fromkeys(("step", "operations", "bytes", "communicating", "waiting"))
+        return {
+            "step": None,
+            "operations": None,
+            "bytes": None,
+            "communicating": None,
+            "waiting": None,
+        }
     times: dict[tuple[str, str], list[float]] = {}
     for one in ended:
         times.setdefault((one.kind, one.name), []).append(one.ended or 0.0)
@@ -308,7 +311,7 @@ def rates_of(operations: list[Operation]) -> dict[str, object]:
 
 
 def _covered(ages: list[tuple[float, float]]) -> float:
-    """How many seconds are in at least one of these, each from an age to a smaller one."""
+    """Return the seconds covered by these intervals, each from an older to a younger age."""
     total, at = 0.0, float("inf")
     for begun, ended in sorted(ages, reverse=True):
         total += max(0.0, min(begun, at) - ended)

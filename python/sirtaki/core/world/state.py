@@ -1,12 +1,12 @@
-"""The world that every function uses: the process's own, or one that a thread has entered."""
+"""The world that every function uses: the process's own, or one entered by a thread."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 from sirtaki.backends import communicator
 from sirtaki.core.errors import HorovodInternalError
-from sirtaki.core.world import accelerators
 from sirtaki.core.world.world import Entered, World
 from sirtaki.rendezvous.network import interfaces as network
 from sirtaki.rendezvous.stores import tcp_store
@@ -31,10 +31,10 @@ def _current() -> World | None:
 
 
 def addresses() -> list[str]:
-    """Return addresses of this host at which ranks of others may reach it, the likeliest first.
+    """Return this host's addresses that ranks on other hosts may reach, the likeliest first.
 
     Raises:
-        ValueError: Before ``init()``, or none of the interfaces chosen is up here.
+        ValueError: Before ``init()``, or none of the chosen interfaces is up.
     """
     store = current_world().store
     over_tcp = store.startswith((tcp_store.SCHEME, tcp_store.TLS_SCHEME))
@@ -43,7 +43,7 @@ def addresses() -> list[str]:
 
 
 def is_initialized() -> bool:
-    """Tell whether ``init()`` was called and ``shutdown()`` was not."""
+    """Return whether ``init()`` was called and ``shutdown()`` was not."""
     return _current() is not None
 
 
@@ -102,15 +102,15 @@ def cross_size() -> int:
 
 
 def is_homogeneous() -> bool:
-    """Tell whether every host has the same number of ranks. ValueError before ``init()``."""
+    """Return whether every host has the same number of ranks. ValueError before ``init()``."""
     return current_world().membership.homogeneous
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Write a Chrome trace from now on; rank 0 writes, elsewhere nothing happens.
+    """Write a Chrome trace from now on; only rank 0 writes.
 
     Args:
-        file_path: Where to write; an existing file is replaced.
+        file_path: The output file; an existing file is replaced.
         mark_cycles: Also mark the start of every batch.
 
     Raises:
@@ -134,21 +134,21 @@ def stop_timeline() -> None:
 
 
 def snapshot(last: int = 16, patience: float = 2.0) -> list[RankState]:
-    """Return what every rank of the job is doing.
+    """Return the activity of every rank in the job.
 
-    It waits for no rank: call it from any thread or signal handler while this rank is stuck in an
-    operation. Ranks of this host that are stopped or dead are shown as they were. The leaders of
-    other hosts are asked, through rank 0.
+    It waits for no rank, so any thread or signal handler can call it while this rank is stuck in an
+    operation. Ranks of this host that are stopped or dead appear in their last state. The leaders
+    of other hosts are queried through rank 0.
 
     Args:
-        last: How many operations that have ended to show of each rank of this host; it remembers
-            4096.
-        patience: How many seconds to wait for other hosts' answers; 0: only this host is shown.
+        last: The number of completed operations to include per rank of this host; ranks record
+            the last 4096.
+        patience: The seconds to wait for other hosts' answers; 0: only this host is included.
 
     Raises:
         ValueError: Before ``init()``, or `last` is negative.
     """
-    from sirtaki.core.world.snapshot import states  # most processes never ask
+    from sirtaki.core.world.snapshot import states  # most processes never need it
 
     if last < 0:
         raise ValueError(f"last={last} must not be negative")
@@ -156,7 +156,7 @@ def snapshot(last: int = 16, patience: float = 2.0) -> list[RankState]:
 
 
 def mpi_threads_supported() -> bool:
-    """Tell whether the script may call MPI at the same time as the engine does.
+    """Return whether the script may call MPI concurrently with the engine.
 
     Raises:
         ValueError: Before ``init()``, or operations do not run on MPI.
@@ -170,48 +170,78 @@ def mpi_threads_supported() -> bool:
 
 
 def mpi_enabled() -> bool:
-    """Tell whether operations run on MPI."""
+    """Return whether operations run on MPI."""
     world = _current()
     return world is not None and world.engine.backend_name() == communicator.NAME
 
 
 def mpi_built() -> bool:
-    """Tell whether MPI can be used: mpi4py and an MPI are installed."""
+    """Return whether MPI can be used: mpi4py and an MPI are installed."""
     from sirtaki.backends import mpi
 
     return mpi.built()
 
 
 def gloo_enabled() -> bool:
-    """Tell whether the native transport, which takes Gloo's place, is used."""
+    """Return whether the native transport, which takes Gloo's place, is used."""
     return not mpi_enabled()
 
 
 def gloo_built() -> bool:
-    """Tell whether the native transport, which takes Gloo's place, can be used."""
+    """Return whether the native transport, which takes Gloo's place, can be used."""
     return True
 
 
 def nccl_built() -> int:
     """Return NCCL's version code; 0 without NCCL, a GPU, or PyTorch in this process."""
-    return accelerators.nccl_version()
+    return nccl_version()
 
 
 def ddl_built() -> bool:
-    """Tell whether IBM DDL can be used: no."""
+    """Return whether IBM DDL can be used: no."""
     return False
 
 
 def ccl_built() -> bool:
-    """Tell whether Intel oneCCL can be used: no."""
+    """Return whether Intel oneCCL can be used: no."""
     return False
 
 
 def cuda_built() -> bool:
-    """Tell whether CUDA tensors are reduced on the GPU."""
-    return accelerators.serves_cuda()
+    """Return whether CUDA tensors are reduced on the GPU."""
+    return serves_cuda()
 
 
 def rocm_built() -> bool:
-    """Tell whether ROCm tensors are reduced on the GPU."""
-    return accelerators.serves_rocm()
+    """Return whether ROCm tensors are reduced on the GPU."""
+    return serves_rocm()
+
+
+def _torch() -> Any:
+    """Return PyTorch if the script has imported it, a GPU is visible and NCCL can serve it."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.distributed.is_available():
+        return None
+    served = torch.distributed.is_nccl_available() and torch.cuda.is_available()
+    return torch if served else None
+
+
+def nccl_version() -> int:
+    """Return NCCL's version code, as NCCL counts since 2.9; 0 without NCCL or a GPU."""
+    torch = _torch()
+    if torch is None:
+        return 0
+    major, minor, patch = torch.cuda.nccl.version()[:3]
+    return int(major * 10000 + minor * 100 + patch)
+
+
+def serves_cuda() -> bool:
+    """Return whether tensors on NVIDIA's GPUs are reduced there."""
+    torch = _torch()
+    return torch is not None and torch.version.cuda is not None
+
+
+def serves_rocm() -> bool:
+    """Return whether tensors on AMD's GPUs are reduced there."""
+    torch = _torch()
+    return torch is not None and torch.version.hip is not None

@@ -1,4 +1,4 @@
-"""Authentication of pickled objects from other hosts, without which unpickling is unsafe.
+"""Authentication of pickled objects from other hosts, so that unpickling is safe.
 
 A header of fixed size precedes an object. Between hosts the header holds the object's digest under
 an HMAC, with a key that only this world has. So a rank trusts nothing, not even a size, that the
@@ -10,44 +10,42 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from sirtaki.core.errors import HorovodInternalError
-from sirtaki.records import dataclass
 from sirtaki.rendezvous.trust import digests
 
 _SIZE = struct.Struct("!Q")
 _SEALED = struct.Struct("!QQ32s")  # size, number, digest
 _CALL = struct.Struct("!iI")  # process set, sender
 _TAG_BYTES = 32
-# Threads may overtake each other by so many objects.
+# Threads may reorder at most this many objects.
 _WINDOW = 1024
 
 
-@dataclass(frozen=True)
-class Call:
-    """What an object is for: the operation and its name, and the number of the process set."""
+class Call(NamedTuple):
+    """The purpose of an object: its operation and name, and the number of the process set."""
 
     operation: str
     name: str
     process_set: int
 
     def pack(self, sender: int) -> bytes:
-        """Return it with the sender as bytes, different for all that differ."""
+        """Return the call and the sender as bytes, unique for each combination."""
         return _CALL.pack(self.process_set, sender) + f"{self.operation}\0{self.name}\0".encode()
 
 
-@dataclass(frozen=True)
-class SealedObject:
-    """What a header says of its object. digest: None on one host, where nobody is between."""
+class SealedObject(NamedTuple):
+    """The content of an object's header. digest: None within one host, where none is needed."""
 
     size: int
     digest: bytes | None = None
 
 
 class ObjectSeals:
-    """Vouches for objects of this rank and checks those of others; safe to use from threads.
+    """Signs objects of this rank and verifies those of others; thread-safe.
 
-    key: that only this world has; None in a world on one host. hosts: of each rank, for messages.
+    key: private to this world; None in a world on one host. hosts: of each rank, for messages.
     header_bytes: the size of every header.
     """
 
@@ -61,7 +59,7 @@ class ObjectSeals:
         self.header_bytes = _SIZE.size if key is None else _SEALED.size + _TAG_BYTES
 
     def header(self, call: Call, sender: int, data: memoryview) -> bytes:
-        """Return what goes before `data`, which we, the rank `sender`, are about to send."""
+        """Return the header that precedes `data` from us, the rank `sender`."""
         if self._key is None:
             return _SIZE.pack(len(data))
         with self._lock:
@@ -71,7 +69,7 @@ class ObjectSeals:
         return header + digests.keyed(self._key, call.pack(sender) + header)
 
     def parse(self, call: Call, sender: int, header: bytes) -> SealedObject:
-        """Return what the sender's header says. Raises HorovodInternalError when it was altered."""
+        """Return the parsed header. Raises HorovodInternalError if it was altered."""
         if self._key is None:
             return SealedObject(*_SIZE.unpack(header))
         sealed, tag = header[: _SEALED.size], header[_SEALED.size :]
@@ -82,7 +80,7 @@ class ObjectSeals:
         return SealedObject(size, digest)
 
     def require(self, call: Call, sender: int, sealed: SealedObject, data: memoryview) -> None:
-        """Raise HorovodInternalError unless `data` is what the sender has sealed."""
+        """Raise HorovodInternalError unless `data` matches the sender's digest."""
         if sealed.digest is None:
             return
         if not digests.equal(sealed.digest, digests.sha256(data)):
@@ -90,7 +88,7 @@ class ObjectSeals:
 
     def _take(self, sender: int, number: int) -> bool:
         with self._lock:
-            # What an attacker kept back when we failed must not be believed later.
+            # After a failure, objects that an attacker held back must not be accepted.
             return not self._failure and self._taken.setdefault(sender, _Window()).take(number)
 
     def _fail(self, call: Call, sender: int) -> HorovodInternalError:
@@ -105,7 +103,7 @@ class ObjectSeals:
 
 
 class _Window:
-    """Which numbers of a sender have been taken: none twice, and none long after later ones."""
+    """The accepted numbers of a sender: each once, and none long after later ones."""
 
     def __init__(self) -> None:
         self._newest = 0

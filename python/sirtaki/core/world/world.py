@@ -5,46 +5,55 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import weakref
+import threading
+import time
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sirtaki import _core
 from sirtaki.backends import communicator
 from sirtaki.core import heartbeat
 from sirtaki.core.config import Config
-from sirtaki.core.operations import kinds
+from sirtaki.core.errors import HorovodInternalError
+from sirtaki.core.operations import handles, kinds
 from sirtaki.core.tracing import recording
-from sirtaki.core.world import answering
 from sirtaki.core.world.affinity import engine_bound
 from sirtaki.core.world.links import Links, connect
 from sirtaki.core.world.unpickling import ObjectSeals
+from sirtaki.questions import answering
+from sirtaki.questions.messages import WORK, Question, WorldWork
 from sirtaki.rendezvous.host import presence
+from sirtaki.rendezvous.living import Living
 from sirtaki.rendezvous.network.tcp_socket import silent_seconds
 from sirtaki.rendezvous.world import start
 from sirtaki.rendezvous.world.attempts import Attempts
 from sirtaki.rendezvous.world.join import Joined, JoinSettings
 from sirtaki.rendezvous.world.membership import Membership, Topology
-from sirtaki.rendezvous.world.placement import Placement
 from sirtaki.rendezvous.world.start import Meeting
 
 if TYPE_CHECKING:
     from sirtaki.hang.own_watch import OwnWatch
+    from sirtaki.rendezvous.world.placement import Placement
 
-# What is told of a rank when another program asks, and how long other hosts have to answer.
+# Operations per rank in answers to other programs, and the other hosts' time to answer.
 _OPERATIONS = 4
 _PATIENCE_SECONDS = 1.0
+# How long a process that ends because of another awaits the launcher's questions.
+_LOOK_SECONDS = 1.0
+_ANSWER_SECONDS = 0.05
+_MOST_CAUSES = 20
 
-# Of this process, groups of frameworks too.
-_worlds: weakref.WeakSet[World] = weakref.WeakSet()
+# Worlds of this process, including frameworks' groups.
+_worlds: Living[World] = Living()
 
 
 class World:
     """A world that this process is a member of, and the engine that serves it.
 
-    ``init()`` makes the process's default world. A world that is made of a placement stands beside
-    it. All functions use it in a thread that has entered it::
+    ``init()`` makes the process's default world. A world made from a placement exists beside it.
+    All functions use it in a thread that has entered it::
 
         with sirtaki.World(placement):
             sirtaki.allreduce(array)
@@ -57,12 +66,13 @@ class World:
         dynamic_process_sets: Whether process sets may be added and removed.
 
     Raises:
-        ValueError: As `World.join`, or a setting in the environment is wrong.
-        TimeoutError, ConnectionError: As `World.join`.
+        ValueError: As for `World.join`, or a setting in the environment is wrong.
+        TimeoutError, ConnectionError: As for `World.join`.
     """
 
-    # How often this rank has called `join`: it misses what others agree on meanwhile.
+    # The number of this rank's `join` calls; it misses agreements of the others meanwhile.
     joins: int = 0
+    _joined_at = 0.0
 
     def __init__(self, placement: Placement, dynamic_process_sets: bool = False) -> None:
         config = Config.from_env(placement=placement)
@@ -93,28 +103,29 @@ class World:
         dynamic: bool = False,
         library: Any = None,
     ) -> World:
-        """Join the other members; `meeting` is needed unless it is one rank alone.
+        """Join the other members; a world of one rank needs no `meeting`.
 
         Args:
             config: The settings.
-            wanted: Who is to form the world.
-            topology: This rank's place there, as far as it is known.
-            meeting: Where the ranks meet; it stays the caller's.
-            kept: Links of an earlier world, closed where they do not serve this one.
+            wanted: The members of the world.
+            topology: This rank's place there, as far as known.
+            meeting: Where the ranks meet; the caller owns it.
+            kept: Links of an earlier world, closed if they do not fit this one.
             dynamic: Whether process sets may be added and removed later.
-            library: What `start_mpi` returned.
+            library: The result of `start_mpi`.
 
         Raises:
             ValueError: Ranks contradict each other or run different versions, the engine cannot run
                 where it is to, or what MPI moves cannot be encrypted as TLS promises.
-            TimeoutError: A rank did not come within ``config.start_timeout`` seconds.
+            TimeoutError: A rank did not join within ``config.start_timeout`` seconds.
             ConnectionError: A rank died while joining, or a host cannot be reached.
         """
         world = cls.__new__(cls)
         world._meeting, world._tokens = None, []
         world._start(config, wanted, topology, meeting, kept, dynamic, library)
+        world._joined_at = time.monotonic()
         if not answering.answers():  # for the whole job, not for groups within it
-            # A launcher knows the store that it serves, whatever a framework's group meets at.
+            # The launcher knows the store that it serves, wherever a framework's group meets.
             world._answer(config.rendezvous or world.store, config.watched)
         return world
 
@@ -139,6 +150,7 @@ class World:
             tls=config.tls,
             direct_hosts=config.direct_hosts,
             silent_seconds=silent_seconds(config.host_timeout),
+            taken_now=meeting is None or meeting.taken_now,
         )
         self.links = connect(settings, kept, meeting)
         joined = self.links.joined
@@ -161,18 +173,19 @@ class World:
         self.dynamic_process_sets = dynamic
         self.store = meeting.store.address if meeting else ""
         self.ranks = list(range(joined.topology.size))
-        # Those that are registered; `ProcessSet`, which knows worlds.
+        # The registered sets; untyped, since `ProcessSet` depends on worlds.
         self.process_sets: list[Any] = []
         self.closed = False
-        # For the report of a hang: what all members, and no other world of the job, call it; and
-        # what people do, "" of the job's own.
+        # For the report of a hang: a key shared by all members and by no other world of the job,
+        # and a name for people, "" for the job's own world.
         self.key = self.store
         self.label = ""
-        # Of a group of a part of the job: the numbers of its members there.
+        # For a group within the job: its members' numbers in the job.
         self.members: list[int] = []
         self._answering: answering.Answering | None = None
         self._watch: OwnWatch | None = None
-        # Called when its engine has ended.
+        self._looked = threading.Event()
+        # Called when the engine has ended.
         self.at_close: list[Callable[[], None]] = []
         self._owner = os.getpid()
         _worlds.add(self)
@@ -184,9 +197,9 @@ class World:
             links.close()
 
     def leave(self) -> Links | None:
-        """Leave as `close` does, but return the links where another world may use them."""
+        """Leave as `close` does, but return the links if another world may use them."""
         if self.closed or self._owner != os.getpid():
-            return None  # a forked child has no engine thread and must not speak for its parent
+            return None  # a forked child has no engine thread and must not act for its parent
         self.closed = True
         atexit.unregister(self.close)
         _worlds.discard(self)
@@ -194,11 +207,12 @@ class World:
             self._watch.end()
         if self._answering is not None:
             self._answering.close()
-            self._answering = None  # which knows us
+            self._answering = None  # it refers to this world
         for process_set in self.process_sets:
             process_set._invalidate()
         self.process_sets.clear()
         ended_well = self.engine.shutdown()
+        handles.end(self.engine)
         for end in self.at_close:
             end()
         self._end_meeting()
@@ -208,7 +222,7 @@ class World:
         return None
 
     def _answer(self, store: str, watched: bool) -> None:
-        """Answer questions of other programs from now on; they can find ranks only on Linux.
+        """Answer questions of other programs from now on; only Linux programs can find ranks.
 
         store: where the job's ranks meet. watched: whether a launcher looks for hangs.
         """
@@ -216,33 +230,61 @@ class World:
             return
         if self.topology.local_rank == 0:
             presence.sweep()
+        try:
+            self._answer_for(presence.job_name(store), watched)
+        except OSError as error:
+            if self.topology.local_rank == 0:
+                answering.say_unasked(str(error))
+
+    def _answer_for(self, job: str, watched: bool) -> None:
         config = self.config
-        job = presence.job_name(store)
         self._answering = answering.answer_for(
             job,
             self.topology.rank,
             self.links.joined.hostnames,
             config.stacks_signal,
+            self.membership.ids[self.topology.rank],
             {
-                "state": self._states,
-                "lead": lambda: _work("lead"),
-                "work": lambda: _work("work"),
-                "every": lambda: _work("every"),
-                "far": lambda: _work("far"),
-                "rates": lambda: _work("rates"),
-                "records": lambda: _work("records"),
-                **recording.answers(lambda: [each for each in list(_worlds) if not each.closed]),
+                Question.STATE: self._states,
+                **{each: partial(_work, each) for each in WORK},
+                Question.RECORDS: self._records,
+                **recording.answers(lambda: [each for each in _worlds if not each.closed]),
             },
         )
-        if watched or self._answering is None or config.stall_warning_seconds <= 0:
+        if watched or config.stall_warning_seconds <= 0:
             return
         if self.topology.local_rank == 0 and self.topology.size > 1:
             from sirtaki.hang.own_watch import OwnWatch  # a launcher's ranks need none
 
             self._watch = OwnWatch(job, config.stall_warning_seconds)
 
+    def await_last_look(self) -> None:
+        """Let the launcher query all ranks if this process ends because another failed.
+
+        The ranks beside a killed rank know its last operations.
+        """
+        if self.config.watched and self._answering is not None and _ends_by_a_loss():
+            self._looked.wait(_LOOK_SECONDS)
+            time.sleep(_ANSWER_SECONDS)  # pending questions are still being answered
+
+    def times(self) -> bytes:
+        """Return this rank's time statistics so far.
+
+        As text: seconds, seconds that threads were blocked in calls that wait, requests for a
+        result, and completed operations.
+        """
+        seconds = time.monotonic() - self._joined_at
+        states = {rank: state for rank, state, _ in self.engine.snapshot(0, 0.0)}
+        own = states[self.topology.rank]
+        told = f"{seconds:.3f} {own.exposed_seconds:.3f} {own.calls} {own.completed}"
+        return told.encode()
+
+    def _records(self) -> object:
+        self._looked.set()
+        return _work(Question.RECORDS)
+
     def _states(self) -> list[str]:
-        from sirtaki.core.world.snapshot import states  # most processes are never asked
+        from sirtaki.core.world.snapshot import states  # most processes never need it
 
         return [str(state) for state in states(self.engine, _OPERATIONS, _PATIENCE_SECONDS)]
 
@@ -278,7 +320,7 @@ class World:
         return sorted(map(members.index, chosen))
 
     def remove_process_set(self, process_set_id: int) -> None:
-        """Forget a set on all ranks."""
+        """Remove a set on all ranks."""
         self._submit(kinds.REMOVE_SET, "remove_process_set", process_set_id, [])
 
     def _submit(self, kind: int, name: str, root: int, splits: list[int]) -> _core.Handle:
@@ -286,40 +328,51 @@ class World:
         return self.engine.submit(request, None)
 
 
-def _work(what: str) -> list[dict[str, object]]:
-    """Return what ranks of this process's worlds are doing; see `snapshot.work`.
-
-    Args:
-        what: "lead": all ranks of this host, but only of worlds whose lowest rank here this one is;
-            "work": also of the other worlds, but of this rank alone; "every": all ranks of this
-            host; "far": of other hosts too; "rates": as "lead", and how fast they are; "records":
-            as "every", and their latest operations in words.
-    """
+def _work(question: Question) -> list[WorldWork]:
+    """Return the activity of ranks in this process's worlds, as one of `WORK` requests."""
     from sirtaki.core.world.snapshot import work
 
-    found = []
-    for world in list(_worlds):
+    found: list[WorldWork] = []
+    for world in _worlds:
         leads = world.topology.local_rank == 0
-        if world.closed or (what in ("lead", "rates") and not leads):
+        if world.closed or (question in (Question.POLL, Question.RATES) and not leads):
             continue
-        told = work(world.engine, world.topology.rank, what, leads)
-        whole = world._answering is not None
-        named = {"label": world.label, "key": world.key, "members": world.members}
-        found.append({**named, "whole": whole, **told})
+        own = world.topology.rank
+        found.append(
+            {
+                "label": world.label,
+                "key": world.key,
+                "members": world.members,
+                "whole": world._answering is not None,
+                "rank": own,
+                "sets": {str(number): of for number, of in world.engine.process_sets().items()},
+                "ranks": work(world.engine, own, question, leads),
+            }
+        )
     return found
 
 
+def _ends_by_a_loss() -> bool:
+    """Return whether the program ends by an error that reports another rank's failure."""
+    error: BaseException | None = getattr(sys, "last_value", None)
+    for _ in range(_MOST_CAUSES):
+        if error is None or isinstance(error, HorovodInternalError):
+            return error is not None
+        error = error.__cause__ or error.__context__
+    return False
+
+
 class Entered:
-    """The world that a thread, or whatever else has a context of its own, has entered."""
+    """The world entered by a thread or another holder of a context."""
 
     world: ContextVar[World | None] = ContextVar("sirtaki_world", default=None)
-    # Compilers that trace through `rank()` do not know of context variables.
+    # Compilers that trace through `rank()` do not support context variables.
     ever = False
 
 
 def meet(config: Config) -> Meeting:
-    """Return where all ranks of this start meet. Raises as `rendezvous.world.start.meet`."""
-    # A core for one rank alone refuses more, before they wait for one another.
+    """Return where all ranks of this start meet; errors as `rendezvous.world.start.meet`."""
+    # A core built for one rank refuses more here, before ranks wait for each other.
     _core.region_bytes(config.topology.size)
     place = start.MeetingPlace(
         start=config.start,
@@ -332,7 +385,8 @@ def meet(config: Config) -> Meeting:
         timeout=config.start_timeout,
     )
     met = start.meet(place)
-    met.attempts = Attempts(met.store, met.advice)
+    job = presence.job_name(config.rendezvous or met.store.address)
+    met.attempts = Attempts(met.store, met.advice, job, directed=config.process_id >= 0)
     return met
 
 
@@ -355,7 +409,7 @@ def start_mpi(config: Config) -> Any:
 
 
 def _mpi_backend(library: Any, wanted: Membership) -> object:
-    # Here, because other jobs start faster without it.
+    # Imported here, because other jobs start faster without it.
     from sirtaki.backends.mpi import MpiBackend
 
     return MpiBackend(library, wanted.ids)
@@ -396,7 +450,7 @@ def _options(config: Config, joined: Joined) -> _core.EngineOptions:
     options.heartbeat = heartbeat.descriptor(config.heartbeat_file)
     machine_cores = os.cpu_count() or 1
     if not joined.core_each or joined.sharing_cores > machine_cores:
-        # A polling rank would keep the rank it waits for off its core.
+        # A polling rank would keep the rank that it waits for off its core.
         options.caller_spin_ns = 0
         options.engine_spin_ns = 0
     return options

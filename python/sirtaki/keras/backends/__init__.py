@@ -1,8 +1,8 @@
-"""What is different for each backend of Keras.
+"""The backend-specific parts of the Keras adapter.
 
-Each module has the same names: `Compression`, of the backend's tensors; `Reduction`, of its
-gradients; `Step`, what a distributed optimizer does with them; `mixin`, which makes a class of
-optimizers do it; `operations`, where the collectives of tensors are; `broadcast_variables`.
+Each module has the same names: `Compression` of the backend's tensors; `Reduction` of its
+gradients; `Step`, a distributed optimizer's additional work; `mixin`, which adds it to a class of
+optimizers; `operations`, the module of its collectives; `broadcast_variables`.
 """
 
 from __future__ import annotations

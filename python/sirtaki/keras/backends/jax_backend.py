@@ -12,42 +12,33 @@ import jax.numpy as jnp
 
 import sirtaki.jax as operations
 from sirtaki.core.operations import gradient_reduction
-from sirtaki.jax import library
+from sirtaki.jax import primitive
 from sirtaki.jax.compression import Compression, Compressor
 from sirtaki.keras.distributed import Keras3Optimizer
 
 __all__ = ["Compression", "Reduction", "Step", "broadcast_variables", "mixin", "operations"]
 
-library.register()
+primitive.register()
 
 
 @dataclass
 class Reduction(gradient_reduction.GradientReduction):
-    """What is done with the gradients of a step; they are never sparse."""
+    """The reduction of a step's gradients, which are never sparse."""
 
     compression: type[Compressor] = Compression.none
     sparse_as_dense: bool = True
 
     def reduce(self, gradients: list[jax.Array], name: str) -> list[jax.Array]:
-        """Reduce gradients together; compiled steps are told apart by their names."""
-        prescale, postscale = self.factors
-        return operations.grouped_allreduce(
-            gradients,
-            self.op,
-            None,
-            prescale,
-            postscale,
-            self.process_set,
-            self.compression,
-        )
+        """Reduce gradients together; compiled steps are distinguished by their names."""
+        return self.reduce_by(operations.grouped_allreduce, gradients, None)
 
 
 class Step:
-    """What a distributed optimizer does in a step besides its own work.
+    """The additional work of a distributed optimizer in a step.
 
     Args:
-        reduction: What is done with gradients.
-        passes: How many backward passes' gradients are added up before they are reduced.
+        reduction: Reduces the gradients.
+        passes: The number of backward passes whose gradients are summed before a reduction.
         average: Whether their sum is divided by the number of passes.
     """
 
@@ -61,12 +52,12 @@ class Step:
 
     @property
     def variables(self) -> list[Any]:
-        """What holds the sums: how many passes are in them, and one for each variable."""
+        """The variables of the sums: the number of passes, and one for each variable."""
         return [] if self.count is None else [self.count, *self.sums]
 
     @contextmanager
     def own_work(self) -> Iterator[None]:
-        """Let the optimizer apply gradients that are reduced already."""
+        """Let the optimizer apply gradients that are already reduced."""
         self.reduced = True
         try:
             yield
@@ -87,7 +78,7 @@ class _Optimizer(Keras3Optimizer):
         self._sirtaki_add_sums(variables)
 
     def _sirtaki_add_sums(self, variables: list[Any]) -> None:
-        """Sums are variables, since all that lasts longer than a compiled step must be."""
+        """Sums are variables, as is all state that outlives a compiled step."""
         step = self._sirtaki_step
         if step.passes == 1 or step.count is not None:
             return
@@ -95,7 +86,7 @@ class _Optimizer(Keras3Optimizer):
         step.sums = [self.add_variable_from_reference(v, "gradient_sum") for v in variables]
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> Any:
-        """Reduce gradients over the ranks and apply them; or add them to those of other passes."""
+        """Reduce gradients over the ranks and apply them, or add them to those of other passes."""
         step = self._sirtaki_step
         own = super(Keras3Optimizer, self).apply
         if step.reduced:
@@ -119,7 +110,7 @@ class _Optimizer(Keras3Optimizer):
     def stateless_apply(
         self, optimizer_variables: list[Any], grads: list[Any], trainable_variables: list[Any]
     ) -> tuple[list[Any], list[Any]]:
-        """Return the trained variables and the optimizer's own, as `apply` makes them."""
+        """Return the trained and the optimizer's variables, as `apply` would update them."""
         step = self._sirtaki_step
         own = super().stateless_apply
         with step.own_work():
@@ -165,12 +156,12 @@ class _Optimizer(Keras3Optimizer):
         return found
 
     def save_own_variables(self, store: Any) -> None:
-        """Save what the optimizer's class has."""
+        """Save the variables of the optimizer's class."""
         with self._sirtaki_without_sums():
             super().save_own_variables(store)
 
     def load_own_variables(self, store: Any) -> None:
-        """Load what the optimizer's class has."""
+        """Load the variables of the optimizer's class."""
         with self._sirtaki_without_sums():
             super().load_own_variables(store)
 
@@ -186,7 +177,7 @@ class _Optimizer(Keras3Optimizer):
 
 
 def mixin() -> type:
-    """Return what an optimizer's subclass has besides."""
+    """Return the additional methods of an optimizer's subclass."""
     return _Optimizer
 
 

@@ -20,11 +20,11 @@ __all__ = ["Compression", "Reduction", "Step", "broadcast_variables", "mixin", "
 
 
 class Step:
-    """What a distributed optimizer does in a step besides its own work.
+    """The additional work of a distributed optimizer in a step.
 
     Args:
-        reduction: What is done with gradients.
-        passes: How many backward passes' gradients are added up before they are reduced.
+        reduction: Reduces the gradients.
+        passes: The number of backward passes whose gradients are summed before a reduction.
         average: Whether their sum is divided by the number of passes.
     """
 
@@ -38,7 +38,7 @@ class Step:
         variables: Sequence[Any],
         apply: Callable[[list[Any]], Any],
     ) -> Any:
-        """Reduce gradients and apply them; or, while passes are added up, only add."""
+        """Reduce gradients and apply them, or only accumulate them before the last pass."""
         if self._accumulation is None:
             return _whole(self.reduction(gradients, variables), apply)
         if self.reduction.sparse_as_dense:
@@ -58,9 +58,9 @@ class Step:
 
 
 def _whole(found: list[Any], apply: Callable[[list[Any]], Any]) -> Any:
-    """Apply reduced gradients; in a function of an elastic job only when all of them are there.
+    """Apply reduced gradients; in functions of an elastic job only when all have arrived.
 
-    Otherwise the loss of a peer could leave some variables of a step changed and others not.
+    Otherwise the loss of a peer could leave only some variables of a step changed.
     """
     if tf.executing_eagerly() or not current_world().config.elastic:
         return apply(found)
@@ -92,7 +92,7 @@ class _Keras2(Distributed):
 
 
 def mixin() -> type:
-    """Return what an optimizer's subclass has besides."""
+    """Return the additional methods of an optimizer's subclass."""
     return _Keras2 if LEGACY else _Keras3
 
 
@@ -103,10 +103,10 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:
 
 
 def evaluated(result: Any) -> Any:
-    """Return what an operation has given; in a graph of TensorFlow 1 after running it."""
+    """Return an operation's result; in a graph of TensorFlow 1, after running it."""
     return tf.compat.v1.keras.backend.get_session().run(result) if in_graph() else result
 
 
 def in_graph() -> bool:
-    """Say whether what is called now is made for a graph of TensorFlow 1."""
+    """Return whether the current call builds a graph of TensorFlow 1."""
     return not (tf.executing_eagerly() or tf.inside_function())

@@ -10,7 +10,6 @@ import torch
 
 import sirtaki.torch as operations
 from sirtaki.core.operations import gradient_reduction
-from sirtaki.core.operations.grouping import by_key
 from sirtaki.keras.distributed import Keras3Optimizer
 from sirtaki.torch.compression import Compression, Compressor
 
@@ -19,35 +18,22 @@ __all__ = ["Compression", "Reduction", "Step", "broadcast_variables", "mixin", "
 
 @dataclass
 class Reduction(gradient_reduction.GradientReduction):
-    """What is done with the gradients of a step; they are never sparse."""
+    """The reduction of a step's gradients, which are never sparse."""
 
     compression: type[Compressor] = Compression.none
     sparse_as_dense: bool = True
 
     def reduce(self, gradients: list[torch.Tensor], name: str) -> list[torch.Tensor]:
         """Reduce gradients together."""
-        prescale, postscale = self.factors
-
-        def reduce_part(part: list[torch.Tensor], suffix: str) -> list[torch.Tensor]:
-            return operations.grouped_allreduce(
-                part,
-                op=self.op,
-                name=f"keras.{name}{suffix}",
-                process_set=self.process_set,
-                prescale_factor=prescale,
-                postscale_factor=postscale,
-                compression=self.compression,
-            )
-
-        return by_key(gradients, lambda tensor: tensor.dtype, reduce_part)
+        return self.reduce_by(operations.grouped_allreduce, gradients, f"keras.{name}")
 
 
 class Step:
-    """What a distributed optimizer does in a step besides its own work.
+    """The additional work of a distributed optimizer in a step.
 
     Args:
-        reduction: What is done with gradients.
-        passes: How many backward passes' gradients are added up before they are reduced.
+        reduction: Reduces the gradients.
+        passes: The number of backward passes whose gradients are summed before a reduction.
         average: Whether their sum is divided by the number of passes.
     """
 
@@ -65,7 +51,7 @@ class Step:
         variables: Sequence[Any],
         apply: Callable[[list[Any]], Any],
     ) -> Any:
-        """Reduce gradients and apply them; or, while passes are added up, only add."""
+        """Reduce gradients and apply them, or only accumulate them before the last pass."""
         if self._passes > 1:
             self._add(gradients)
             if self._count < self._passes:
@@ -89,7 +75,7 @@ class Step:
 
 
 def mixin() -> type:
-    """Return what an optimizer's subclass has besides."""
+    """Return the additional methods of an optimizer's subclass."""
     return Keras3Optimizer
 
 

@@ -1,1 +1,1 @@
-"""Processors and their shares: which rank of a host computes where, and in what memory."""
+"""CPU binding: which CPUs and which memory each rank of a host uses."""

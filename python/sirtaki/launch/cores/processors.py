@@ -1,35 +1,32 @@
-"""The processor cores that this job may use on a host, as the kernel describes them."""
+"""The processor cores that this job may use on a host, as the kernel reports them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
-from sirtaki.records import dataclass
-from sirtaki.rendezvous.host.control_groups import text_of
-from sirtaki.rendezvous.host.cpu_quota import read_quota
+from sirtaki.rendezvous.host.control_groups import read_quota, text_of
 from sirtaki.rendezvous.words import write_numbers
 
 _RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", re.ASCII)
 _MOST_CPUS = 1 << 16
 
 
-@dataclass(frozen=True)
-class Core:
-    """A physical core. cpus: those of its hardware threads that may be used, in order."""
+class Core(NamedTuple):
+    """A physical core. cpus: its hardware threads that may be used, in order."""
 
     cpus: tuple[int, ...]
     node: int
     package: int
 
 
-@dataclass(frozen=True)
-class Processors:
-    """What may be used on a host.
+class Processors(NamedTuple):
+    """The processors that may be used on a host.
 
-    cores: neighbours stand together, those of a NUMA node and of a package. quota: the CPUs' worth
-    of time that the control group grants, None without a limit.
+    cores: ordered so that those of a NUMA node and of a package are adjacent. quota: the CPU time
+    that the control group grants, in CPUs; None without a limit.
     """
 
     cores: tuple[Core, ...]
@@ -42,15 +39,15 @@ class Processors:
 
     @property
     def limit(self) -> float | None:
-        """The quota, where it is less than the CPUs."""
+        """The quota, if it is less than the number of CPUs."""
         return self.quota if self.quota is not None and self.quota < len(self.cpus) else None
 
 
 def read_processors(sysfs: Path, affinity: Collection[int], membership: str) -> Processors:
-    """Return what may be used here; what the kernel does not tell counts as one core a CPU.
+    """Return the usable processors; a CPU whose core the kernel does not report counts as a core.
 
-    sysfs: where /sys is. affinity: the CPUs that we may run on. membership: our control groups, as
-    in /proc/self/cgroup.
+    sysfs: where /sys is. affinity: the CPUs that this process may run on. membership: its control
+    groups, as in /proc/self/cgroup.
     """
     nodes = _nodes(sysfs / "devices/system/node")
     cores: list[Core] = []
@@ -80,7 +77,7 @@ def format_cpus(cpus: Iterable[int]) -> str:
 
 
 def _nodes(folder: Path) -> dict[int, int]:
-    """The NUMA node of each CPU."""
+    """Return the NUMA node of each CPU."""
     return {
         cpu: int(node.name.removeprefix("node"))
         for node in folder.glob("node[0-9]*")
@@ -97,6 +94,6 @@ def _core(folder: Path, cpu: int, affinity: Collection[int], nodes: dict[int, in
 
 
 def _cpus_in(file: Path) -> frozenset[int]:
-    """A node without CPUs has an empty list."""
+    """Return the CPUs that a file lists; the list of a node without CPUs is empty."""
     text = text_of(file)
     return parse_cpus(text) if text else frozenset()

@@ -1,25 +1,24 @@
-"""Which CPUs and how many threads each rank of a host gets, as pure functions."""
+"""Pure functions that divide a host's CPUs and threads among its ranks."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 from sirtaki.launch.cores.processors import Core, Processors, format_cpus, parse_cpus
 from sirtaki.launch.errors import LaunchError
-from sirtaki.records import dataclass
 
 CORE = "core"
 NONE = "none"
 _MODES = (NONE, CORE, "numa", "socket")
 
 
-@dataclass(frozen=True)
-class Share:
-    """What one rank gets.
+class Share(NamedTuple):
+    """The CPUs and threads of one rank.
 
-    cpus: those that it may run on, none for all that there are. threads: how many compute.
+    cpus: those that it may run on, empty for all. threads: how many compute.
     """
 
     cpus: tuple[int, ...]
@@ -27,7 +26,7 @@ class Share:
 
 
 def bind_to(text: str) -> str:
-    """Accept the value of --bind-to: a word, or a list of CPUs for each local rank."""
+    """Validate the value of --bind-to: a mode, or a list of CPUs for each local rank."""
     if text not in _MODES:
         try:
             cpu_lists(text)
@@ -40,7 +39,7 @@ def bind_to(text: str) -> str:
 
 
 def cpu_lists(text: str) -> list[frozenset[int]]:
-    """Return the CPUs of each local rank where --bind-to lists them, else nothing.
+    """Return the CPUs of each local rank if --bind-to lists them, else [].
 
     Raises ValueError.
     """
@@ -48,9 +47,9 @@ def cpu_lists(text: str) -> list[frozenset[int]]:
 
 
 def share_out(processors: Processors, ranks: int, mode: str) -> list[Share]:
-    """Divide what may be used among the ranks of a host, in the order of their local ranks.
+    """Divide the usable processors among the ranks of a host, in the order of their local ranks.
 
-    mode: an accepted value of --bind-to. Raises LaunchError for CPUs that are not there.
+    mode: a valid value of --bind-to. Raises LaunchError for CPUs that do not exist.
     """
     lists = cpu_lists(mode)
     if lists:
@@ -77,9 +76,9 @@ def _listed(processors: Processors, rank: int, text: str, cpus: frozenset[int]) 
 
 
 def _divide(cores: Sequence[Core], ranks: int) -> list[Sequence[Core]]:
-    """Cut runs of equal length, at the limits of NUMA nodes if each node has room for whole ones.
+    """Cut runs of equal length that stay within NUMA nodes, if whole runs fit into each node.
 
-    Where that leaves a rank without cores, runs cross the limits.
+    Runs cross nodes where a rank would otherwise get no cores.
     """
     size = len(cores) // ranks
     nodes = [list(group) for _, group in groupby(cores, key=lambda core: core.node)]
@@ -101,7 +100,7 @@ def _runs(cores: Sequence[Core], count: int, size: int) -> list[Sequence[Core]]:
 
 
 def _widened(processors: Processors, part: Sequence[Core], mode: str) -> tuple[int, ...]:
-    """The CPUs of some cores; of all cores of their nodes or packages where that is asked for."""
+    """Return the CPUs of a part's cores, or of all cores of their nodes or packages, by mode."""
     if mode == "numa":
         nodes = {core.node for core in part}
         part = [core for core in processors.cores if core.node in nodes]

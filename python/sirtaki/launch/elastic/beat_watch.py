@@ -1,11 +1,12 @@
-"""Kills the process that has started it, when that one is stopped or its engine silent for long.
+"""Kills its parent process when that is stopped, or its engine silent, for too long.
 
-For processes of elastic jobs that have no guardian. It is a module that is run with two arguments:
+It watches processes of elastic jobs that have no guardian. The module is run with two arguments:
 the descriptor of the heartbeat, see `sirtaki.core.heartbeat`, and the seconds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from sirtaki.launch.processes.guarding import workers
 
 
 def start(seconds: float) -> str:
-    """Have this process watched; return what its SIRTAKI_HEARTBEAT_FILE is to be."""
+    """Start the watch over this process; return the value for its SIRTAKI_HEARTBEAT_FILE."""
     heartbeat = os.memfd_create("sirtaki-heartbeat", os.MFD_CLOEXEC)
     os.ftruncate(heartbeat, workers.BEAT_BYTES + 1)
     command = [sys.executable, "-m", __name__, str(heartbeat), str(seconds)]
@@ -25,18 +26,19 @@ def start(seconds: float) -> str:
 
 
 def watch(pid: int, heartbeat: int, seconds: float) -> None:
-    """Look at the parent until it ends or is to be killed."""
+    """Watch the parent until it ends or has to be killed."""
     worker, looked_at = workers.Worker(0, heartbeat), time.monotonic()
     while os.getppid() == pid:
         time.sleep(workers.LOOK_SECONDS)
         now = time.monotonic()
-        # We may have been stopped with it, so what we have not seen does not count.
+        # This process may have been stopped too, so time that it did not observe does not count.
         worker.look(pid, min(now - looked_at, 2 * workers.LOOK_SECONDS))
         looked_at = now
         if worker.silent >= seconds and not workers.is_traced(pid):
             text = f"the process {pid} was stopped, or its engine silent, for {seconds:g} s"
-            print(f"sirtaki: {text}, and is killed", file=sys.stderr, flush=True)
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                print(f"sirtaki: {text}, and is killed", file=sys.stderr, flush=True)
+            workers.send(os.kill, pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

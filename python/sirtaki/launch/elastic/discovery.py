@@ -1,4 +1,4 @@
-"""Which hosts an elastic job may use now: asked again and again in a thread of its own."""
+"""Host discovery for elastic jobs: a thread polls for the hosts that a job may use now."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 
 from sirtaki.launch.elastic.settings import Elastic, FindHosts, hosts_in_file
 from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.hosts.slots import parse_hosts
+from sirtaki.launch.hosts.slots import parse_hosts, refuse_ports
+from sirtaki.rendezvous.lasting import Lasting, start_thread
 
 _PAUSE_SECONDS = 1.0
 _SCRIPT_SECONDS = 60.0
@@ -22,11 +23,11 @@ Warn = Callable[[str], object]
 
 
 def _say_nothing(_text: str) -> None:
-    """Be nobody who wants to hear it."""
+    """Discard the warning."""
 
 
 class _Once:
-    """Passes each sentence on once."""
+    """Passes on each warning once."""
 
     def __init__(self, warn: Warn) -> None:
         self._warn = warn
@@ -39,9 +40,9 @@ class _Once:
 
 
 def finder(elastic: Elastic, warn: Warn = _say_nothing) -> Find:
-    """Return the function that says which hosts there are now, with their slots.
+    """Return the function that returns the current hosts with their slots.
 
-    warn: told, once each, what is odd about them.
+    warn: called once with each problem that is not an error.
     """
     if elastic.function is not None:
         return _Function(elastic.function)
@@ -57,20 +58,26 @@ def finder(elastic: Elastic, warn: Warn = _say_nothing) -> Find:
 def hosts_of_script(script: str, default_slots: int, warn: Warn = _say_nothing) -> dict[str, int]:
     """Run a discovery script in a shell and read the lines "host" or "host:slots" that it prints.
 
-    A host that stands there twice has the slots of its last line. warn: told where they differ.
+    A host listed twice has the slots of its last line. warn: called if the lines differ.
     Raises LaunchError.
     """
-    # In a session of its own, so that nothing of it is left when it is given up.
-    with subprocess.Popen(
-        script,
-        shell=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as running:
+    try:
+        # In a session of its own, so that all its processes can be killed after the timeout.
+        running = subprocess.Popen(
+            script,
+            shell=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise LaunchError(
+            f"the host discovery script {script!r} cannot be started: {error.strerror}"
+        ) from None
+    with running:
         try:
             printed, said = running.communicate(timeout=_SCRIPT_SECONDS)
         except BaseException as error:
@@ -91,19 +98,19 @@ def hosts_of_script(script: str, default_slots: int, warn: Warn = _say_nothing) 
 
 
 class _Function:
-    """The hosts that a function of the user's returns, a mapping from names to slots."""
+    """Calls the user's function, which returns a mapping from host names to slots."""
 
     def __init__(self, function: FindHosts) -> None:
         self._function = function
         self._name = getattr(function, "__qualname__", repr(function))
-        self._answers: queue.SimpleQueue[Mapping[str, int] | Exception] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Mapping[str, int] | BaseException] = queue.SimpleQueue()
         self._asked = False
 
     def __call__(self) -> dict[str, int]:
-        """Call it, in a thread that cannot hold us up. Raises LaunchError."""
+        """Call the function in a thread, so that it cannot block this one. Raises LaunchError."""
         if not self._asked:
+            start_thread(self._ask, "sirtaki host discovery")
             self._asked = True
-            threading.Thread(target=self._ask, name="sirtaki host discovery", daemon=True).start()
         try:
             answer = self._answers.get(timeout=_SCRIPT_SECONDS)
         except queue.Empty:
@@ -112,7 +119,7 @@ class _Function:
                 f"{_SCRIPT_SECONDS:g} s"
             ) from None
         self._asked = False
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise LaunchError(
                 f"the host discovery function {self._name} raised {type(answer).__name__}: {answer}"
             ) from answer
@@ -121,15 +128,19 @@ class _Function:
     def _ask(self) -> None:
         try:
             self._answers.put(self._function())
-        except Exception as error:
+        except BaseException as error:  # SystemExit too, or it would be lost
             self._answers.put(error)
 
     def _checked(self, answer: object) -> dict[str, int]:
         try:
-            assert isinstance(answer, Mapping)
-            hosts = {parse_hosts(str(name))[0].name: int(slots) for name, slots in answer.items()}
-            assert all(slots >= 0 for slots in hosts.values())
-        except (AssertionError, TypeError, ValueError):
+            if not isinstance(answer, Mapping):
+                raise TypeError(answer)
+            named = {parse_hosts(str(name))[0]: int(slots) for name, slots in answer.items()}
+            refuse_ports(named, "an elastic job")
+            hosts = {host.name: slots for host, slots in named.items()}
+            if any(slots < 0 for slots in hosts.values()):
+                raise ValueError(hosts)
+        except (TypeError, ValueError):
             raise LaunchError(
                 f"the host discovery function {self._name} returned {repr(answer)[:_MOST_TEXT]}: "
                 'expected a mapping such as {"node-a": 4}'
@@ -140,9 +151,9 @@ class _Function:
 def read_lines(
     text: str, script: str, default_slots: int, warn: Warn = _say_nothing
 ) -> dict[str, int]:
-    """Read what a discovery script has printed. Raises LaunchError naming the line.
+    """Parse the output of a discovery script. Raises LaunchError naming the line.
 
-    warn: told of what is odd and no error.
+    warn: called with each problem that is not an error.
     """
     hosts: dict[str, int] = {}
     for line in map(str.strip, text.splitlines()):
@@ -155,6 +166,7 @@ def read_lines(
                 f"the host discovery script {script!r} printed {line[:_MOST_TEXT]!r}: expected "
                 "lines such as node-a or node-a:4"
             ) from None
+        refuse_ports([host], "an elastic job")
         has_slots = line.endswith(f":{host.slots}")
         slots = host.slots if has_slots else default_slots
         if hosts.setdefault(host.name, slots) != slots:
@@ -167,10 +179,10 @@ def read_lines(
 
 
 class Discovery(threading.Thread):
-    """Looks for hosts once a second. found: called with them, in the thread, when they change.
+    """Polls for hosts once a second. found: called with them, in the thread, when they change.
 
-    trouble: called with a sentence when they cannot be found, once each time the reason changes;
-    the last hosts stay. hosts: those that were found at first.
+    trouble: called with a message when discovery fails, once each time the reason changes; the
+    last hosts stay in use. hosts: those of the first discovery.
     """
 
     def __init__(
@@ -184,25 +196,30 @@ class Discovery(threading.Thread):
         self._find = find
         self._found = found
         self._trouble = trouble
+        self._reason = ""
+        self._lasting = Lasting("the search for hosts", trouble)
         self._last = dict(hosts)
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Look until `end`."""
-        reason = ""
+        """Poll until `end`."""
         while not self._ended.wait(_PAUSE_SECONDS):
-            try:
-                hosts = dict(self._find())
-            except LaunchError as error:
-                if str(error) != reason:
-                    self._trouble(f"{error}; the hosts stay as they were")
-                reason = str(error)
-                continue
-            reason = ""
-            if hosts != self._last:
-                self._last = hosts
-                self._found(hosts)
+            with self._lasting:
+                self._look()
+
+    def _look(self) -> None:
+        try:
+            hosts = dict(self._find())
+        except (LaunchError, OSError) as error:
+            if str(error) != self._reason:
+                self._trouble(f"{error}; the hosts stay as they were")
+            self._reason = str(error)
+            return
+        self._reason = ""
+        if hosts != self._last:
+            self._found(hosts)
+            self._last = hosts
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._ended.set()

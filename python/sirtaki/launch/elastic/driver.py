@@ -1,4 +1,4 @@
-"""The policy of elastic jobs: lost processes are replaced, and new worlds made of who is ready."""
+"""The policy of elastic jobs: replace lost processes and form worlds of the ready ones."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 
 import sirtaki
-from sirtaki.launch.elastic.cooldown import Cooldowns
 from sirtaki.launch.elastic.departures import Departures, Farewell
 from sirtaki.launch.elastic.program_errors import ProgramErrors
 from sirtaki.launch.elastic.settings import Elastic
-from sirtaki.launch.elastic.starts import Hosts, Starts
+from sirtaki.launch.elastic.starts import Cooldowns, HostPool, Starts
 from sirtaki.launch.elastic.worlds import JobMember, NextWorld, Worlds
 from sirtaki.launch.errors import FAILED, JobError
 from sirtaki.launch.processes.events import HostProcesses
@@ -20,19 +19,19 @@ from sirtaki.rendezvous.network.inbox import Inbox
 from sirtaki.rendezvous.stores.store import Store
 from sirtaki.rendezvous.world import elastic as messages
 
-# The key by which the store's thread hears which other keys nobody is to wait for.
+# The value of this key names the keys that nobody may wait for any more.
 ABANDON = "elastic/abandon"
 
 
 class Driver(Policy):
-    """Decides in an elastic job.
+    """Makes the decisions in an elastic job.
 
-    elastic: what the user wants. hosts: starts processes. store: the job's. say: takes sentences
-    for the user.
+    elastic: the user's settings. hosts: starts processes. store: the job's. say: shows a message
+    to the user.
     """
 
     def __init__(
-        self, elastic: Elastic, hosts: Hosts, store: Store, say: Callable[[str], None]
+        self, elastic: Elastic, hosts: HostPool, store: Store, say: Callable[[str], None]
     ) -> None:
         self._elastic = elastic
         self._hosts = hosts
@@ -46,7 +45,7 @@ class Driver(Policy):
         self._checkpoint: messages.Checkpoint | None = None
         self._slots: dict[str, int] = {}
         self._knows_hosts = False
-        # Hosts that have once gone from the list.
+        # Hosts that discovery once stopped listing.
         self._went: set[str] = set()
         self._starts = Starts(elastic, hosts, self._worlds, self._cooldowns)
         self._has_ended_well = False
@@ -58,28 +57,30 @@ class Driver(Policy):
 
     @property
     def started(self) -> int:
-        """How many processes there have been."""
+        """How many processes have been started."""
         return self._starts.started
 
     # ---- Called by other threads ----
 
-    def on_set(self, key: str, value: bytes) -> None:
-        """Take what a process has left in the store."""
+    def on_set(self, key: str, value: bytes) -> str:
+        """Receive a value that a process set in the store; return a key that can be deleted."""
         try:
             said = messages.parse_said(key, value)
         except ValueError as error:
             text = str(error)
             self._inbox.put(lambda: self._say(text))
-            return
-        if said is not None:
-            self._inbox.put(lambda: self._take(said))
+            return ""
+        if said is None:
+            return ""
+        self._inbox.put(lambda: self._take(said))
+        return messages.last_place_key(said) if isinstance(said, messages.Ready) else ""
 
     def on_hosts(self, hosts: dict[str, int]) -> None:
-        """Take the hosts that there are now."""
+        """Receive the current hosts."""
         self._inbox.put(lambda: self._take_hosts(hosts))
 
     def on_trouble(self, text: str) -> None:
-        """Take a sentence for the user."""
+        """Receive a message for the user."""
         self._inbox.put(lambda: self._say(text))
 
     # ---- See Policy ----
@@ -90,7 +91,7 @@ class Driver(Policy):
         return self._inbox.fileno()
 
     def end(self) -> None:
-        """Close what it has opened."""
+        """Close the inbox."""
         self._inbox.close()
 
     def ready(self, host: HostProcesses) -> None:
@@ -169,7 +170,7 @@ class Driver(Policy):
 
     @property
     def last_checkpoint(self) -> str:
-        """What is known of the last checkpoint, "" for nothing."""
+        """A description of the last checkpoint, "" if none is known."""
         told = self._checkpoint
         return "" if told is None else f"the last checkpoint is {told.path} (step {told.step})"
 
@@ -185,11 +186,13 @@ class Driver(Policy):
             call()
 
     def _take(self, said: messages.Said) -> None:
-        """Take what a process has said."""
+        """Handle a message of a process."""
         if isinstance(said, messages.Ready):
             self._take_ready(said)
         elif isinstance(said, messages.Raised):
             self._errors.take(said)
+        elif isinstance(said, messages.Ending):
+            self._take_ending(said)
         elif isinstance(said, messages.Training):
             self._departures.take(said)
         elif isinstance(said, messages.Leaving):
@@ -200,6 +203,7 @@ class Driver(Policy):
     def _take_ready(self, ready: messages.Ready) -> None:
         if ready.version == sirtaki.__version__:
             self._worlds.take(ready)
+            self._errors.forget(ready.id)
             return
         text = (
             f"process {ready.id} runs Sirtaki {ready.version}, this job {sirtaki.__version__}: "
@@ -208,11 +212,24 @@ class Driver(Policy):
         self._say(text)
         self._publish(messages.place_key(ready), messages.Place(-1, refusal=text))
 
+    def _take_ending(self, said: messages.Ending) -> None:
+        """Stop waiting for a process that ends, which may take a while."""
+        member = self._worlds.alive.get(said.id)
+        if member is None or (said.asks and member.ready):
+            return
+        if said.asks:
+            others = [each.id for each in self._worlds.current if each is not member]
+            if others and all(self._errors.of(other) for other in others):
+                return  # all processes raised: the program goes on with them together
+            self._store.set(messages.given_up_key(said.id), b"")
+        member.ready, member.ends = None, True
+        self._abandon(member)
+
     def _take_hosts(self, hosts: dict[str, int]) -> None:
         for host in hosts.keys() - self._slots.keys():
             seconds = 0.0
             if host in self._went:
-                # One that comes and goes must not interrupt training each time.
+                # A host that comes and goes must not interrupt training each time.
                 seconds = self._cooldowns.failed(host, time.monotonic())
             again = f", again, and takes new processes in {seconds:g} s" if seconds else ""
             if self._knows_hosts:
@@ -230,12 +247,12 @@ class Driver(Policy):
                 self._worlds.leaving |= set(surplus)
 
     def _stay_on(self, host: str) -> list[JobMember]:
-        """The processes of a host that are not about to leave."""
+        """Return the processes of a host that are not about to leave."""
         alive = self._worlds.alive.values()
         return [m for m in alive if m.host == host and m.id not in self._worlds.leaving]
 
     def _take_failure(self, member: JobMember, code: int) -> Verdict | None:
-        """A process has ended badly."""
+        """Handle the failure of a process."""
         failure = failure_of(member.id, code)
         how = failure.signal_name or f"code {code}"
         symptom = f"process {member.id} on {member.host} ended with {how}"
@@ -251,8 +268,13 @@ class Driver(Policy):
         )
         return None
 
+    def _spare_host(self, host: str, why: str) -> None:
+        """Start no new process on a host for a while; its running ones continue."""
+        seconds = self._cooldowns.failed(host, time.monotonic())
+        self._say(f"host {host} takes no new process: {why}; it is tried again in {seconds:g} s")
+
     def _lose_host(self, host: str, how: str) -> Verdict | None:
-        """No process of a host is left."""
+        """Handle the loss of a host with all its processes."""
         self._starts.forget(host)
         lost = [member for member in self._worlds.alive.values() if member.host == host]
         for member in lost:
@@ -266,7 +288,7 @@ class Driver(Policy):
         return self._decide()
 
     def _decide(self) -> Verdict | None:
-        """Do what follows from the present state."""
+        """Act on the current state."""
         assert self._crew is not None
         if self._is_over:
             return None
@@ -276,7 +298,7 @@ class Driver(Policy):
         worlds = self._worlds
         left = worlds.alive if worlds.epoch < 0 else worlds.current
         if self._has_ended_well and not left:
-            # What has not come to a world by now, and spares, have nothing left to do.
+            # Spares, and processes that have not joined a world by now, have nothing left to do.
             self._is_over = True
             self._crew.finish()
             return None
@@ -284,7 +306,10 @@ class Driver(Policy):
             return verdict
         if not self._has_ended_well:
             for host, why in self._starts.fill(self._slots, self._crew):
-                self._lose_host(host, why)
+                if self._stay_on(host):
+                    self._spare_host(host, why)
+                else:
+                    self._lose_host(host, why)
         if verdict := self._make_world():
             return verdict
         if self._departures.settles_at is None and (bits := worlds.update(self._slots)):
@@ -293,7 +318,7 @@ class Driver(Policy):
 
     def _make_world(self) -> Verdict | None:
         worlds = self._worlds
-        # At the start all that are wanted are waited for, as long as they may come.
+        # The first world waits for all processes of the full size while they may still come.
         world = worlds.next_world(self._slots)
         if world is None:
             self._dismiss(worlds.dismiss(self._slots))
@@ -309,7 +334,7 @@ class Driver(Policy):
         return None
 
     def _judge_rest(self) -> Verdict | None:
-        """End a job whose last processes ask for a world after others have finished."""
+        """Fail a job whose last processes ask for a world after others have finished."""
         worlds = self._worlds
         waiting = [member for member in worlds.current if member.ready]
         if not self._has_ended_well or worlds.is_running or not waiting:
@@ -322,7 +347,7 @@ class Driver(Policy):
         return Verdict(text, JobError(text))
 
     def _place(self, world: NextWorld) -> None:
-        """Tell the members of a new world their places."""
+        """Send the members of a new world their places."""
         hosts = [member.host for member in world.members]
         ids = [member.id for member in world.members]
         told = messages.places(ids, hosts, world.epoch, world.fresh)
@@ -331,6 +356,7 @@ class Driver(Policy):
             self._publish(messages.place_key(member.ready), place)
         self._dismiss(world.leaving)
         self._worlds.placed(world)
+        self._store.set(ABANDON, messages.keys_of_world(world.epoch - 1).encode())
         self._incomplete_since = None
         if world.epoch > 0:
             self._say(f"world {world.epoch}: {len(ids)} process(es), {world.fresh} of them new")
@@ -341,7 +367,7 @@ class Driver(Policy):
             self._publish(messages.place_key(member.ready), messages.Place(-1))
 
     def _judge_loss_of_all(self) -> Verdict | None:
-        """Decide what becomes of a job none of whose processes has the state any more."""
+        """Decide whether a job goes on after every process with the state was lost."""
         worlds = self._worlds
         if worlds.epoch < 0 or worlds.current or self._has_ended_well:
             return None
@@ -361,7 +387,7 @@ class Driver(Policy):
     # ---- Leaving ----
 
     def _settle(self) -> None:
-        """Let those leave who have asked to, or all where all have."""
+        """Let the processes leave that have asked to; if all have, end the job."""
         now = time.monotonic()
         if not self._departures.settled(now) or self._farewell is not None:
             return
@@ -381,7 +407,7 @@ class Driver(Policy):
 
     def _leave_all(self, number: int) -> None:
         self._farewell = Farewell(number, time.monotonic() + self._elastic.leave_seconds)
-        # None of them is dismissed without having written its checkpoint.
+        # No process is dismissed before it has written its checkpoint.
         self._worlds.leaving.clear()
 
     def _see_off(self, farewell: Farewell) -> Verdict | None:
@@ -408,7 +434,7 @@ class Driver(Policy):
         return None
 
     def _take_farewell(self, member: JobMember, code: int, farewell: Farewell) -> Verdict | None:
-        """A process has ended while all are to leave."""
+        """Handle the end of a process while all have to leave."""
         if code == farewell.code:
             farewell.left += 1
         elif code != 0:
@@ -419,8 +445,10 @@ class Driver(Policy):
         return None
 
     def _check_patience(self) -> Verdict | None:
-        """End the job when too few processes have been there for too long."""
-        if self._worlds.is_running or self._has_ended_well:
+        """Fail the job if too few processes have been ready for too long."""
+        current = self._worlds.current
+        all_end = bool(current) and all(member.ends for member in current)
+        if self._worlds.is_running or self._has_ended_well or all_end:
             self._incomplete_since = None
             return None
         now = time.monotonic()
@@ -436,7 +464,7 @@ class Driver(Policy):
         return Verdict(text, JobError(text))
 
     def _abandon(self, member: JobMember) -> None:
-        """Let nobody wait for a process that has ended while its world meets."""
+        """Stop the others' wait for a process that ended while its world was being set up."""
         if member.epoch == self._worlds.epoch >= 0:
             self._store.set(ABANDON, messages.keys_of_world(member.epoch).encode())
 

@@ -9,16 +9,19 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from sirtaki.inspect.live import open_metrics
+from sirtaki.inspect.postmortem import kept_if_it_fails
 from sirtaki.launch.elastic.discovery import Discovery, Find, finder
 from sirtaki.launch.elastic.driver import ABANDON, Driver
 from sirtaki.launch.elastic.settings import Elastic
-from sirtaki.launch.elastic.starts import own_variables, planned_slot
+from sirtaki.launch.elastic.starts import PlannedPlace, own_variables
 from sirtaki.launch.flags.settings import Settings
 from sirtaki.launch.hosts.addresses import all_addresses, own_addresses
+from sirtaki.launch.hosts.sent import kept_back
 from sirtaki.launch.hosts.slots import Host, allocate, is_local
-from sirtaki.launch.hosts.torch_variables import torch_environment
+from sirtaki.launch.hosts.torch_variables import default_environment
 from sirtaki.launch.job import outputs_of
-from sirtaki.launch.live import open_metrics
+from sirtaki.launch.job_watch import watch_of
 from sirtaki.launch.output.destination import Destination
 from sirtaki.launch.plan import (
     SECRET_BYTES,
@@ -37,10 +40,8 @@ from sirtaki.launch.processes.outcome import Outcome
 from sirtaki.launch.processes.remote import RemoteProcesses
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.processes.supervise import Supervisor
-from sirtaki.launch.questions.job_watch import watch_of
-from sirtaki.launch.questions.postmortem import kept_if_it_fails
 from sirtaki.launch.starters.allocation import Allocation
-from sirtaki.records import replace
+from sirtaki.rendezvous.lasting import begin
 from sirtaki.rendezvous.stores.store import open_store
 
 if TYPE_CHECKING:
@@ -50,52 +51,53 @@ _STORE_SECONDS = 60.0
 
 
 class ElasticHosts:
-    """Starts the processes of an elastic job; see `starts.Hosts`.
+    """Starts the processes of an elastic job; see `starts.HostPool`.
 
-    store: where they meet. silent_seconds: how long one of them may be silent. addresses: where
-    agents that a scheduler starts reach us.
+    store: the address of the job's store. addresses: where agents that a scheduler starts can
+    reach this process.
     """
 
     def __init__(
         self,
         settings: Settings,
+        elastic: Elastic,
         secret: bytes,
         store: str,
-        silent_seconds: float,
         addresses: Sequence[str],
     ) -> None:
         self._settings = settings
-        self._silent_seconds = silent_seconds
+        self._allocation = elastic.allocation
+        self._silent_seconds = elastic.unresponsive
         self._secret = secret
         self._store = store
         self._addresses = addresses
-        # What is to be closed behind the agent of a host.
+        # By host, what to close when its agent has ended.
         self._ways: dict[str, contextlib.ExitStack] = {}
 
     def reach(self, host: str, slots: int) -> HostProcesses:
-        """See `Hosts`."""
-        allocation = self._settings.allocation
+        """See `HostPool`."""
+        allocation = self._allocation
         if allocation is not None and any(host == each.name for each in allocation.hosts):
             return self._reach_by_scheduler(allocation, host, slots)
         plan = plan_host(self._settings, host, [])
         job = host_job(self._settings, self._secret, plan, slots, os.environ)
-        job = replace(job, silent_seconds=self._silent_seconds)
+        job = job._replace(silent_seconds=self._silent_seconds)
         return host_processes(self._settings, plan, [], job, self._settings.start_timeout)
 
     def _reach_by_scheduler(self, allocation: Allocation, host: str, slots: int) -> HostProcesses:
-        """Have the scheduler's program start an agent on one host of the allocation."""
+        """Start an agent on one host of the allocation with the scheduler's program."""
         from sirtaki.launch.starters import scheduler
 
         self._close(host)
-        alone = replace(allocation, hosts=[Host(host, slots)])
-        settings = replace(self._settings, slots=allocate(alone.hosts, slots), allocation=alone)
+        alone = allocation._replace(hosts=[Host(host, slots)])
+        settings = self._settings._replace(slots=allocate(alone.hosts, slots), kind=alone)
         with contextlib.ExitStack() as way:
             (channel,) = way.enter_context(
                 scheduler.called_agents(alone, settings, os.environ, self._secret, self._addresses)
             )
             plan = HostPlan(host, [], allocation.starter)
             job = scheduled_job(settings, self._secret, plan, slots, os.environ)
-            job = replace(job, silent_seconds=self._silent_seconds)
+            job = job._replace(silent_seconds=self._silent_seconds)
             self._ways[host] = way.pop_all()
         return RemoteProcesses(host, [], channel, job, self._settings.start_timeout)
 
@@ -104,30 +106,31 @@ class ElasticHosts:
             way.close()
 
     def close(self) -> None:
-        """Close what leads to agents that a scheduler has started."""
+        """Close the connections to agents that a scheduler has started."""
         for host in list(self._ways):
             self._close(host)
 
-    def process(self, process_id: int, rank: int, size: int, host: str, place: int) -> Process:
-        """See `Hosts`: what the variables say of the world is only planned."""
-        slot = planned_slot(rank, size, host, place)
-        own = own_variables(slot, process_id, self._store)
-        if (allocation := self._settings.allocation) is not None:
+    def process(
+        self, process_id: int, host: str, place: int, planned: PlannedPlace | None
+    ) -> Process:
+        """See `HostPool`."""
+        own = own_variables(planned, host, process_id, self._store)
+        if planned is not None and self._allocation is not None:
             from sirtaki.launch.starters import scheduler
 
-            hosts = {each.name: [slot] * each.slots for each in allocation.hosts}
-            own |= scheduler.variables_of_rank(allocation, slot, hosts)
-        defaults = torch_environment(slot, 0, host)
+            hosts = {each.name: [planned.slot] * each.slots for each in self._allocation.hosts}
+            own |= scheduler.variables_of_rank(self._allocation, planned.slot, hosts)
+        defaults = default_environment(host)
         if self._silent_seconds < SILENCE_SECONDS:
-            # The survivors of a host that is cut off are not to wait for longer in a collective.
+            # When a host is cut off, the survivors must not wait longer than this in a collective.
             defaults["SIRTAKI_HOST_TIMEOUT_SECONDS"] = f"{self._silent_seconds:g}"
         return Process(process_id, place, own, defaults)
 
 
 class ElasticJob:
-    """An elastic job; entered, its store is served. Raises LaunchError.
+    """An elastic job; its store is served while the job is entered. Raises LaunchError.
 
-    `server` is the store, `secret` the job's, `started` how many processes there have been.
+    `server` is the store, `secret` the job's, `started` the number of processes started so far.
     """
 
     def __init__(self, settings: Settings, elastic: Elastic) -> None:
@@ -160,9 +163,13 @@ class ElasticJob:
         settings, elastic = self._settings, self._elastic
         most = elastic.most + elastic.spares
         outputs = outputs_of(settings, most, stdout, stderr)
+        if elastic.allocation is None and not all(map(is_local, self._hosts)):
+            left = kept_back(os.environ, settings.forwarded)
+            if left:
+                outputs.say(left)
         store = open_store(self.server.address, _STORE_SECONDS, self.secret)
         address = self.server.address
-        hosts = ElasticHosts(settings, self.secret, address, elastic.unresponsive, self._addresses)
+        hosts = ElasticHosts(settings, elastic, self.secret, address, self._addresses)
         driver = Driver(elastic, hosts, store, outputs.say)
         self._say = driver.on_trouble
         watch = watch_of(settings, address, outputs.say)
@@ -189,7 +196,7 @@ class ElasticJob:
                 )
                 return outcome
         finally:
-            if outcome != Outcome() and driver.last_checkpoint:
+            if (outcome is None or not outcome.success) and driver.last_checkpoint:
                 outputs.say(f"{driver.last_checkpoint}.")
             self.started = driver.started
             hosts.close()
@@ -209,21 +216,21 @@ def drive(
 ) -> Outcome:
     """Watch an elastic job to its end, wherever its processes are. Raises LaunchError.
 
-    supervisor: has the driver as its policy. find, known: the hosts, from now on and now.
+    supervisor: has the driver as its policy. find: returns the hosts. known: the current ones.
     """
 
     def take(key: str, value: bytes) -> None:
-        """Take what somebody has left in the store, in its thread."""
+        """Receive a value that was set in the store, in the store's thread."""
         if key == ABANDON:
             server.abandon(value.decode())
         else:
-            driver.on_set(key, value)
+            server.discard(driver.on_set(key, value))
 
     server.on_set = take
     driver.on_hosts(dict(known))
     discovery = Discovery(find, known, driver.on_hosts, driver.on_trouble)
     if elastic.may_change:
-        discovery.start()
+        begin(discovery)
     try:
         return supervisor.run()
     finally:
@@ -233,15 +240,15 @@ def drive(
 
 
 def _addresses(elastic: Elastic, settings: Settings, hosts: Sequence[str]) -> list[str]:
-    """Where processes meet: on this machine alone, or wherever hosts may come from."""
-    if elastic.may_change or settings.allocation is not None:
+    """Return the store's addresses: none on this machine alone, all where new hosts may come."""
+    if elastic.may_change or elastic.allocation is not None:
         return all_addresses(settings.interfaces)
     remote = [host for host in hosts if not is_local(host)]
     return own_addresses(remote, settings.interfaces) if remote else []
 
 
 def describe_elastic(settings: Settings, elastic: Elastic) -> list[str]:
-    """Say in lines what a dry run would have started. Raises LaunchError."""
+    """Return the lines that describe what a dry run would start. Raises LaunchError."""
     lines = [f"host {host}: {slots} slot(s)" for host, slots in finder(elastic)().items()]
     lines.append(f"processes: {elastic.first}, {elastic.least} to {elastic.most}")
     lines.append(f"spares: {elastic.spares}")

@@ -1,4 +1,4 @@
-"""Telling an error of the program, which comes again and again, from the loss of a process."""
+"""Distinguishes a program's error, which would recur, from the loss of a process."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ from sirtaki.rendezvous.world.elastic import Raised
 
 
 class ProgramErrors:
-    """What the training functions of processes have raised."""
+    """The exceptions that the processes' training functions have raised."""
 
     def __init__(self) -> None:
         self._raised: dict[int, Raised] = {}
         self._counted: list[tuple[Raised, str]] = []
 
     def take(self, raised: Raised) -> None:
-        """A process has said what ends it."""
+        """Record the exception that ends a process."""
         self._raised[raised.id] = raised
 
+    def forget(self, process_id: int) -> None:
+        """Forget a process's exception: the process goes on."""
+        self._raised.pop(process_id, None)
+
     def of(self, process_id: int) -> Raised | None:
-        """Return what a process has said."""
+        """Return the exception that a process reported."""
         return self._raised.get(process_id)
 
     def ended(self, process_id: int, host: str, hosts: Collection[str]) -> str:
-        """Return why the error that has ended a process is the program's, "" where it is not.
+        """Return why the error that ended a process is the program's, "" if it is not.
 
-        hosts: those with processes of the job, this one's included.
+        hosts: those with processes of the job, including this process's.
         """
         raised = self._raised.get(process_id)
         if raised is None:

@@ -1,1 +1,1 @@
-"""What a user may ask for: the command line, the YAML file, and the settings that come of both."""
+"""The user's options: the command line, the YAML file, and the settings made from both."""

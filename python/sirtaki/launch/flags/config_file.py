@@ -9,24 +9,21 @@ from pathlib import Path
 
 import yaml
 
-from sirtaki.launch.cores.shared_heap import shared_heap
 from sirtaki.launch.cores.shares import bind_to
 from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.flags.options import CONTROLLERS, KNOBS, LOG_TIME, SWITCHES, Value
+from sirtaki.launch.flags.options import CONTROLLERS, ROWS, Switch, Value
+from sirtaki.rendezvous.words import NO_SHARED_HEAP
 
-_KNOBS = {knob.key: knob for knob in KNOBS}
-_SWITCHES = {switch.key: switch for switch in (*SWITCHES, LOG_TIME)}
+_ROWS = {row.key: row for row in ROWS}
 _CONTROLLER = "controller"
 _BIND_TO = "bind_to"
-_SHARED_HEAP = "shared_heap"
-_KEYS = (*_KNOBS, *_SWITCHES, _CONTROLLER, _BIND_TO, _SHARED_HEAP)
+_KEYS = (*_ROWS, _CONTROLLER, _BIND_TO)
 
 
 def read_config(path: str, warn: Callable[[str], object]) -> dict[str, Value | bool]:
     """Read the file; returns the values by the name of the flag's attribute.
 
-    warn: told of keys that mean nothing. Raises LaunchError naming the file, the key and what is
-    wrong with it.
+    warn: called with each unknown key. Raises LaunchError naming the file, the key and the problem.
     """
     try:
         document = yaml.safe_load(Path(path).read_bytes())
@@ -40,23 +37,25 @@ def read_config(path: str, warn: Callable[[str], object]) -> dict[str, Value | b
 def config_values(
     document: object, where: str, warn: Callable[[str], object]
 ) -> dict[str, Value | bool]:
-    """Return what the YAML document `where` says; see `read_config`."""
+    """Return the values in the YAML document `where`; see `read_config`."""
     if document is None:
         return {}
     values: dict[str, Value | bool] = {}
     for key, value in _flattened(where, document):
+        if key == "shared_heap":
+            raise LaunchError(f"{key} in {where} is refused: {NO_SHARED_HEAP}")
         if key not in _KEYS:
             warn(f"{key!r} in {where} is no key, and has no effect{_nearest(key)}")
             continue
         try:
-            values[_dest(key)] = _converted(key, value)
+            values[_ROWS[key].dest if key in _ROWS else key] = _converted(key, value)
         except argparse.ArgumentTypeError as error:
             raise LaunchError(f"{key} in {where}: {error}") from None
     return values
 
 
 def _flattened(where: str, document: object) -> list[tuple[str, object]]:
-    """Turn sections of names into "section.name"."""
+    """Flatten sections to keys "section.name"."""
     if not isinstance(document, dict):
         raise LaunchError(f"{where} must hold keys and values")
     flat: list[tuple[str, object]] = []
@@ -73,20 +72,12 @@ def _nearest(key: str) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _dest(key: str) -> str:
-    if key in (_CONTROLLER, _BIND_TO, _SHARED_HEAP):
-        return key
-    return _KNOBS[key].dest if key in _KNOBS else _SWITCHES[key].dest
-
-
 def _converted(key: str, value: object) -> Value | bool:
-    if key in _SWITCHES:
+    row = _ROWS.get(key)
+    if isinstance(row, Switch):
         if not isinstance(value, bool):
             raise argparse.ArgumentTypeError(f"{value!r} is not true or false")
         return value
-    if key == _SHARED_HEAP:
-        # To YAML the words on and off are true and false.
-        return shared_heap({True: "on", False: "off"}.get(value, str(value)))  # type: ignore[call-overload]
     if key == _BIND_TO:
         if not isinstance(value, str):
             # YAML reads 1:2 as the number 62.
@@ -94,8 +85,8 @@ def _converted(key: str, value: object) -> Value | bool:
         return bind_to(value)
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise argparse.ArgumentTypeError(f"{value!r} is not a single value")
-    if key == _CONTROLLER:
-        if value not in CONTROLLERS:
-            raise argparse.ArgumentTypeError(f"{value!r} is not one of {', '.join(CONTROLLERS)}")
-        return str(value)
-    return _KNOBS[key].convert(str(value))
+    if row is not None:
+        return row.convert(str(value))
+    if value not in CONTROLLERS:
+        raise argparse.ArgumentTypeError(f"{value!r} is not one of {', '.join(CONTROLLERS)}")
+    return str(value)

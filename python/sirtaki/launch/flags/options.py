@@ -1,4 +1,4 @@
-"""The flags that set variables of the workers: one table for command line and YAML file."""
+"""The flags that set the workers' variables: one table for command line and YAML file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import math
 from collections.abc import Callable
 
-from sirtaki.records import dataclass
+from sirtaki.launch.cores.processors import parse_cpus
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
 _MIB = 1 << 20
@@ -14,7 +14,7 @@ Value = int | float | str
 
 
 def whole(text: str, least: int = 0) -> int:
-    """Accept a whole number that is not negative."""
+    """Accept a whole number of at least `least`."""
     try:
         number = int(text)
     except ValueError:
@@ -56,9 +56,17 @@ def level(text: str) -> str:
 
 
 def cores(text: str) -> int | str:
-    """Accept a core, or a comma-separated list of one a local rank."""
+    """Accept a core, or a comma-separated list with one core per local rank."""
     numbers = [whole(part) for part in text.split(",")]
     return numbers[0] if len(numbers) == 1 else ",".join(map(str, numbers))
+
+
+def ranks(text: str) -> frozenset[int]:
+    """Accept a list of ranks such as 0,4-7."""
+    try:
+        return parse_cpus(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of ranks such as 0,4-7") from None
 
 
 def plain(text: str) -> str:
@@ -69,17 +77,19 @@ def plain(text: str) -> str:
 
 
 class _Option:
-    """What a row of the YAML file, "section.name", says of flags and of the workers' variable.
+    """A key of the YAML file, "section.name", with its flag and the workers' variable.
 
-    named: the variable without HOROVOD_, where it is not called as the flag.
+    named: the variable without HOROVOD_, if its name differs from the flag's.
     """
 
-    key: str
-    named: str
+    def __init__(self, key: str, help: str, named: str) -> None:
+        self.key = key
+        self.help = help
+        self.named = named
 
     @property
     def flag(self) -> str:
-        """The long flag, that switches on."""
+        """The long flag; of a pair, the one that switches on."""
         section, _, name = self.key.partition(".")
         words = (_PREFIXES.get(section, section), name.removesuffix("enabled"))
         return "--" + "-".join(filter(None, words)).replace("_", "-")
@@ -91,49 +101,54 @@ class _Option:
 
     @property
     def variable(self) -> str:
-        """What the workers see."""
+        """The name of the workers' variable."""
         return f"HOROVOD_{self.named or self.dest.upper()}"
 
 
-@dataclass(frozen=True)
 class Knob(_Option):
     """A flag with a value that becomes a variable of the workers.
 
-    convert: from text to the flag's value. factor: how many of the variable's units are one of the
-    flag's.
+    convert: from text to the flag's value. factor: how many of the variable's units make one of
+    the flag's.
     """
 
-    key: str
-    convert: Callable[[str], Value]
-    help: str
-    named: str = ""
-    factor: int = 1
+    def __init__(
+        self,
+        key: str,
+        convert: Callable[[str], Value],
+        help: str,
+        named: str = "",
+        factor: int = 1,
+    ) -> None:
+        super().__init__(key, help, named)
+        self.convert = convert
+        self.factor = factor
 
     def value(self, given: Value) -> str:
-        """What the variable is set to."""
+        """Return what the variable is set to."""
         return str(given) if isinstance(given, str) else str(given * self.factor)
 
 
-@dataclass(frozen=True)
 class Switch(_Option):
     """A pair of flags, on and off, that becomes a variable of the workers.
 
-    inverse: the variable says the opposite, as in HOROVOD_STALL_CHECK_DISABLE.
+    inverse: the variable means the opposite, as in HOROVOD_STALL_CHECK_DISABLE.
     """
 
-    key: str
-    help: str
-    named: str = ""
-    inverse: bool = False
+    def __init__(self, key: str, help: str, named: str = "", inverse: bool = False) -> None:
+        super().__init__(key, help, named)
+        self.inverse = inverse
 
-    def value(self, is_on: bool) -> str:
-        """What the variable is set to."""
-        return "1" if is_on != self.inverse else "0"
+    def value(self, given: Value) -> str:
+        """Return what the variable is set to."""
+        return "1" if bool(given) != self.inverse else "0"
 
 
-# How flags of these sections begin; others begin with the section.
+# The help of flags without effect begins with this.
+ACCEPTED = "accepted for old scripts"
+# The prefixes of flags of these sections; the prefix of others is the section's name.
 _PREFIXES = {"params": "", "library_options": "", "logging": "log"}
-# The headings in the help, of the sections in the YAML file.
+# The headings in the help for the sections of the YAML file.
 GROUPS = {
     "params": "tunable parameters",
     "autotune": "autotuning",
@@ -147,7 +162,7 @@ KNOBS = (
     Knob(
         "params.fusion_threshold_mb",
         whole,
-        "most MiB of tensors reduced in one batch (default: 128)",
+        "largest batch of tensors that are reduced together, in MiB (default: 128)",
         "FUSION_THRESHOLD",
         factor=_MIB,
     ),
@@ -160,12 +175,14 @@ KNOBS = (
     Knob(
         "params.cache_capacity",
         whole,
-        "how many tensors are remembered between steps (default: 1024)",
+        "number of tensors that are remembered between steps (default: 1024)",
     ),
-    Knob("autotune.log_file", plain, "file that receives the values tried", "AUTOTUNE_LOG"),
-    Knob("autotune.warmup_samples", whole, "samples thrown away at the start (default: 3)"),
-    Knob("autotune.steps_per_sample", whole, "steps a sample takes (default: 10)"),
-    Knob("autotune.bayes_opt_max_samples", whole, "most samples to take (default: 20)"),
+    Knob(
+        "autotune.log_file", plain, "write the values that were tried to this file", "AUTOTUNE_LOG"
+    ),
+    Knob("autotune.warmup_samples", whole, "samples to discard at the start (default: 3)"),
+    Knob("autotune.steps_per_sample", whole, "steps per sample (default: 10)"),
+    Knob("autotune.bayes_opt_max_samples", whole, "largest number of samples (default: 20)"),
     Knob(
         "autotune.gaussian_process_noise",
         fraction,
@@ -174,19 +191,19 @@ KNOBS = (
     Knob(
         "timeline.filename",
         plain,
-        "file that receives a timeline of all collectives, or DYNAMIC",
+        "write a timeline of all collectives to this file; DYNAMIC: when the script starts it",
         "TIMELINE",
     ),
     Knob(
         "stall_check.warning_time_seconds",
         whole,
-        "warn when a collective waits that long for some ranks (default: 10)",
+        "warn when a collective has waited this long for some ranks (default: 10)",
         "STALL_CHECK_TIME_SECONDS",
     ),
     Knob(
         "stall_check.shutdown_time_seconds",
         whole,
-        "fail a collective that waits that long (default: 0, never)",
+        "fail a collective that has waited this long (default: 0, never)",
         "STALL_SHUTDOWN_TIME_SECONDS",
     ),
     Knob(
@@ -197,14 +214,18 @@ KNOBS = (
     Knob(
         "library_options.thread_affinity",
         cores,
-        "CPU of the engine's threads: one, or a list with one for each rank of a host",
+        "CPU for Sirtaki's threads: one, or a list with one for each rank of a host",
     ),
     Knob(
         "library_options.gloo_timeout_seconds",
         whole,
-        "how long ranks wait for each other at the start, where longer than --start-timeout",
+        "how long ranks wait for each other at the start, if longer than --start-timeout",
     ),
-    Knob("logging.level", level, f"least severity shown: {', '.join(LEVELS)} (default: WARNING)"),
+    Knob(
+        "logging.level",
+        level,
+        f"lowest level that is logged: {', '.join(LEVELS)} (default: WARNING)",
+    ),
 )
 
 SWITCHES = (
@@ -221,10 +242,10 @@ SWITCHES = (
         "accepted for old scripts; always in two levels where there are several hosts",
     ),
     Switch("autotune.enabled", "search for the best parameters while training"),
-    Switch("timeline.mark_cycles", "mark the rounds of the engine in the timeline"),
+    Switch("timeline.mark_cycles", "mark the cycles of the background thread in the timeline"),
     Switch(
         "stall_check.enabled",
-        "watch for collectives that wait for some ranks (default)",
+        "warn about collectives that wait for some ranks (default; off: --no-stall-check)",
         "STALL_CHECK_DISABLE",
         inverse=True,
     ),
@@ -238,5 +259,7 @@ LOG_TIME = Switch(
     "LOG_HIDE_TIME",
     inverse=True,
 )
+
+ROWS = (*KNOBS, *SWITCHES, LOG_TIME)
 
 CONTROLLERS = ("gloo", "mpi")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import NoReturn
 
-from sirtaki.launch.cores.shared_heap import shared_heap
 from sirtaki.launch.cores.shares import bind_to
 from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.flags.guesses import with_guess
 from sirtaki.launch.flags.options import (
+    ACCEPTED,
     GROUPS,
     KNOBS,
     LOG_TIME,
@@ -16,10 +18,33 @@ from sirtaki.launch.flags.options import (
     cores,
     decimal,
     positive,
+    ranks,
     whole,
 )
+from sirtaki.rendezvous.words import NO_SHARED_HEAP
 
 _LAST_PORT = 65535
+# The flags that `--help` shows, in this order.
+_MOST_USED = (
+    "-np",
+    "-H",
+    "--hostfile",
+    "-p",
+    "-x",
+    "--network-interface",
+    "--output-filename",
+    "--min-np",
+    "--dry-run",
+    "--verbose",
+    "--help-all",
+    "--version",
+)
+_EXAMPLES = """\
+examples:
+  {0} -np 4 python train.py                    four processes on this machine
+  {0} -np 8 -H node1:4,node2:4 python train.py four on each of two machines
+
+In a job of a scheduler the hosts are known, and -np has a default."""
 
 
 class LaunchParser(argparse.ArgumentParser):
@@ -27,7 +52,48 @@ class LaunchParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """See `argparse.ArgumentParser.error`."""
-        raise LaunchError(f"{message} (see {self.prog} --help)")
+        raise LaunchError(f"{with_guess(message, self)} (see {self.prog} --help)")
+
+
+class _RunParser(LaunchParser):
+    """Shows only the most used flags in its help."""
+
+    def format_help(self) -> str:
+        """See `argparse.ArgumentParser.format_help`."""
+        formatter = argparse.RawDescriptionHelpFormatter(self.prog)
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        formatter.start_section("flags")
+        formatter.add_arguments([self._option_string_actions[flag] for flag in _MOST_USED])
+        formatter.end_section()
+        formatter.add_text(_EXAMPLES.format(self.prog))
+        return formatter.format_help()
+
+    def format_help_of_all(self) -> str:
+        """Return a help with all flags but those that only old scripts need."""
+        return super().format_help()
+
+
+class _SharedHeap(argparse.Action):
+    """Refuses a flag that earlier versions had."""
+
+    def __call__(self, *_: object) -> NoReturn:
+        raise LaunchError(f"--shared-heap is refused: {NO_SHARED_HEAP}")
+
+
+class _HelpAll(argparse.Action):
+    """Prints the help of all flags and leaves."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        assert isinstance(parser, _RunParser)
+        print(parser.format_help_of_all(), end="")
+        parser.exit()
 
 
 def port(text: str) -> int:
@@ -39,21 +105,28 @@ def port(text: str) -> int:
 
 
 def make_parser(prog: str) -> argparse.ArgumentParser:
-    """Make the parser of all flags; what begins with the first non-flag is `command`."""
-    parser = LaunchParser(
+    """Make the parser of all flags; the first non-flag and all after it are `command`."""
+    parser = _RunParser(
         prog=prog,
         usage=f"{prog} -np NUM_PROC [flags] command …",
         description="Run a training script as several processes that work together.",
     )
-    parser.add_argument("-v", "--version", action="store_true", help="print the version")
+    parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all flags and exit")
+    parser.add_argument("-v", "--version", action="store_true", help="print the version and exit")
     parser.add_argument(
-        "-np", "--num-proc", type=positive, metavar="NUM_PROC", help="how many processes to start"
+        *("-np", "--num-proc", "--np"),
+        dest="num_proc",
+        type=positive,
+        metavar="NUM_PROC",
+        help="number of processes to start",
     )
     parser.add_argument(
         "-cb", "--check-build", action="store_true", help="print what is available and exit"
     )
-    parser.add_argument("--verbose", action="store_true", help="say what is started where")
-    parser.add_argument("--config-file", metavar="YAML", help="read flags' values from this file")
+    parser.add_argument(
+        "--verbose", action="store_true", help="print what is started where, and full tracebacks"
+    )
+    parser.add_argument("--config-file", metavar="YAML", help="read values of flags from this file")
     parser.add_argument(
         "--start-timeout",
         type=decimal,
@@ -65,11 +138,9 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
         metavar="DIR",
         help="also write each rank's output to DIR/rank.<rank>/stdout and stderr",
     )
-    parser.add_argument(
-        "--tee",
-        metavar="DIR",
-        help="also write each rank's output, stdout and stderr together, to DIR/rank.<rank>.log",
-    )
+    # --output-filename with both streams in one file; hidden, because one way is enough.
+    parser.add_argument("--tee", metavar="DIR", help=argparse.SUPPRESS)
+    _add_choice_of_ranks(parser)
     parser.add_argument("--disable-cache", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument(
         "--termination-grace-seconds", type=decimal, default=5.0, help=argparse.SUPPRESS
@@ -84,40 +155,61 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
+def _add_choice_of_ranks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--output-ranks",
+        type=ranks,
+        metavar="LIST",
+        help="show only the output of these ranks, such as 0 or 0,4-7, and the tracebacks of all",
+    )
+    parser.add_argument(
+        "--debug-rank",
+        type=whole,
+        metavar="RANK",
+        help="give this rank the terminal, for a debugger such as pdb; no hang is reported "
+        "meanwhile, and Ctrl-C ends the job",
+    )
+
+
 def _add_metrics(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("metrics of the ranks on this host, while the job runs")
     group.add_argument(
         "--metrics-port",
         type=port,
-        help="serve them to Prometheus on this port of 127.0.0.1, as /metrics",
+        help="serve them to Prometheus at http://127.0.0.1:PORT/metrics",
     )
     group.add_argument(
         "--metrics-token-file",
         metavar="FILE",
-        help="the bearer token that Prometheus sends; created if it does not exist "
+        help="file with the bearer token that Prometheus sends; created if it does not exist "
         "(default: ~/.config/sirtaki/metrics-token)",
     )
     group.add_argument(
-        "--metrics-file", metavar="FILE", help="add a line of JSON to this file at each interval"
+        "--metrics-file", metavar="FILE", help="append a line of JSON to this file at each interval"
     )
     group.add_argument(
-        "--metrics-interval", type=decimal, metavar="SECONDS", help="of that file (default: 10)"
+        "--metrics-interval",
+        type=decimal,
+        metavar="SECONDS",
+        help="interval of --metrics-file (default: 10)",
     )
 
 
 def _add_hosts(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("hosts")
-    exclusive = add_hosts_and_ssh(group, "hosts and how many processes each may take")
+    exclusive = add_hosts_and_ssh(group, "hosts, and how many processes each of them takes")
     exclusive.add_argument(
-        "--host-discovery-script", metavar="SCRIPT", help="(elastic) prints the hosts there are"
+        "--host-discovery-script",
+        metavar="SCRIPT",
+        help="(elastic) program that prints the hosts that are available",
     )
     group.add_argument(
         "-x",
         dest="forward",
         action="append",
         metavar="NAME[=VALUE]",
-        help="give the processes this variable, on all hosts (may be repeated); for a secret NAME "
-        "alone, with the value in your environment",
+        help="set this environment variable for the processes on all hosts (repeatable); for a "
+        "secret give NAME alone, which takes the value from your environment",
     )
     group.add_argument(
         "--dry-run", action="store_true", help="print what would be started where, and exit"
@@ -130,21 +222,24 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
         "the NUMA nodes or packages of these (numa, socket), to CPUs listed for each (0-3:4-7), or "
         "not at all (none)",
     )
-    _add_shared_heap(group)
+    group.add_argument("--shared-heap", nargs="?", action=_SharedHeap, help=argparse.SUPPRESS)
     _add_nodes(parser)
 
 
 def add_hosts_and_ssh(
     group: argparse._ArgumentGroup, hosts: str
 ) -> argparse._MutuallyExclusiveGroup:
-    """Add flags that say which hosts, and how they are reached; returns the group of the first."""
+    """Add flags for the hosts and how they are reached; returns the group of the hosts."""
     exclusive = group.add_mutually_exclusive_group()
-    exclusive.add_argument("-H", "--hosts", metavar="NAME:SLOTS,…", help=hosts)
+    exclusive.add_argument("-H", "--hosts", metavar="NAME:SLOTS[@PORT],…", help=hosts)
     exclusive.add_argument(
-        "-hostfile", "--hostfile", metavar="FILE", help='the same as lines "name slots=N"'
+        "-hostfile",
+        "--hostfile",
+        metavar="FILE",
+        help='file with the hosts, as lines "name slots=N"',
     )
-    group.add_argument("-p", "--ssh-port", type=port, help="port of ssh on the hosts")
-    group.add_argument("-i", "--ssh-identity-file", metavar="FILE", help="key for ssh")
+    group.add_argument("-p", "--ssh-port", type=port, help="ssh port of the hosts")
+    group.add_argument("-i", "--ssh-identity-file", metavar="FILE", help="private key for ssh")
     group.add_argument(
         "--remote-python",
         metavar="PATH",
@@ -161,58 +256,40 @@ def add_interfaces(group: argparse._ArgumentGroup) -> None:
         dest="network_interfaces",
         action="append",
         metavar="NAME",
-        help="network interface to use (may be repeated, or a comma-separated list)",
+        help="network interface to use (repeatable, or a comma-separated list)",
     )
 
 
 def _add_nodes(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("nodes that each start this command, such as pods")
-    group.add_argument("--nnodes", type=positive, metavar="N", help="how many ($PET_NNODES)")
+    group = parser.add_argument_group("nodes that each run this command, such as pods")
+    group.add_argument("--nnodes", type=positive, metavar="N", help="number of nodes ($PET_NNODES)")
     group.add_argument(
         "--node-rank",
         type=whole,
         metavar="N",
-        help="which of them this is, from 0 ($PET_NODE_RANK, $JOB_COMPLETION_INDEX)",
+        help="number of this node, from 0 ($PET_NODE_RANK, $JOB_COMPLETION_INDEX)",
     )
     group.add_argument(
         "--nproc-per-node",
         metavar="N",
-        help="processes of each: a number, gpu, cpu or auto ($PET_NPROC_PER_NODE, else 1)",
+        help="processes on each node: a number, gpu, cpu or auto ($PET_NPROC_PER_NODE, else 1)",
     )
     group.add_argument(
-        "--master-addr", metavar="NAME", help="where node 0 is ($PET_MASTER_ADDR, $MASTER_ADDR)"
+        "--master-addr", metavar="NAME", help="address of node 0 ($PET_MASTER_ADDR, $MASTER_ADDR)"
     )
     group.add_argument(
         "--master-port",
         type=port,
         metavar="PORT",
-        help="where it waits for the others ($PET_MASTER_PORT, $MASTER_PORT, else 29500)",
+        help="port on which node 0 listens ($PET_MASTER_PORT, $MASTER_PORT, else 29500)",
     )
-
-
-def _add_shared_heap(group: argparse._ArgumentGroup) -> None:
-    """Add a flag whose value may be missing, and is never the word behind it: the command."""
-    flag = "--shared-heap"
-    for value in ("on", "off", "auto"):
-        spellings = (flag, f"{flag}=on") if value == "on" else (f"{flag}={value}",)
-        group.add_argument(
-            *spellings,
-            dest="shared_heap",
-            action="store_const",
-            const=shared_heap(value),
-            help="give the ranks large blocks of memory that their host's other ranks read and "
-            "write, so that tensors are not copied (=off, the default; =auto: where a host has "
-            "several ranks and no other allocator)"
-            if value == "on"
-            else argparse.SUPPRESS,
-        )
 
 
 def _add_network(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("network")
     add_interfaces(group)
     group.add_argument(
-        "--tls", action="store_true", help="encrypt what goes between hosts (SIRTAKI_TLS)"
+        "--tls", action="store_true", help="encrypt the traffic between hosts (SIRTAKI_TLS)"
     )
     group.add_argument("--tcp", action="store_true", help="NCCL over TCP only (NCCL_IB_DISABLE)")
 
@@ -221,9 +298,9 @@ def _add_controllers(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("transport")
     exclusive = group.add_mutually_exclusive_group()
     for name, text in (
-        ("gloo", "the native transport (default)"),
+        ("gloo", "use Sirtaki's own transport (default)"),
         ("mpi", "start the processes with mpirun"),
-        ("jsrun", "in LSF jobs with jsrun on the PATH: the default; elsewhere refused"),
+        ("jsrun", "start the processes with jsrun (the default in LSF jobs that have it)"),
     ):
         exclusive.add_argument(
             f"--{name}", dest="controller", action="store_const", const=name, help=text
@@ -237,24 +314,30 @@ def _add_knobs(parser: argparse.ArgumentParser) -> None:
         group = parser.add_argument_group(title)
         for knob in KNOBS:
             if knob.key.startswith(f"{section}."):
+                text = _hidden_if_old(knob.help)
                 group.add_argument(
-                    knob.flag, type=knob.convert, metavar=_metavar(knob.convert), help=knob.help
+                    knob.flag, type=knob.convert, metavar=_metavar(knob.convert), help=text
                 )
         for switch in SWITCHES:
             if switch.key.startswith(f"{section}."):
                 pair = group.add_mutually_exclusive_group()
+                text = _hidden_if_old(switch.help)
                 pair.add_argument(
-                    switch.flag,
-                    dest=switch.dest,
-                    action="store_true",
-                    default=None,
-                    help=switch.help,
+                    switch.flag, dest=switch.dest, action="store_true", default=None, help=text
                 )
                 pair.add_argument(
-                    f"--no-{switch.flag[2:]}", dest=switch.dest, action="store_false", default=None
+                    f"--no-{switch.flag[2:]}",
+                    dest=switch.dest,
+                    action="store_false",
+                    default=None,
+                    help=argparse.SUPPRESS,
                 )
         if section == "logging":
             _add_timestamps(group)
+
+
+def _hidden_if_old(text: str) -> str:
+    return argparse.SUPPRESS if text.startswith(ACCEPTED) else text
 
 
 def _metavar(convert: object) -> str:
@@ -278,31 +361,31 @@ def _add_timestamps(group: argparse._ArgumentGroup) -> None:
         "--prefix-output-with-timestamp",
         dest="prefix_timestamp",
         action="store_true",
-        help="begin every line of the workers' output with the time",
+        help="begin every line of output with the time",
     )
 
 
 def _add_elastic(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("elastic training: lost processes are replaced")
+    group = parser.add_argument_group("elastic training (lost processes are replaced)")
     group.add_argument(
         "--min-np",
         "--min-num-proc",
         dest="min_num_proc",
         type=positive,
-        help="go on as long as so many processes are left (default: NUM_PROC)",
+        help="elastic training: continue while at least this many processes are left",
     )
     group.add_argument(
         "--max-np",
         "--max-num-proc",
         dest="max_num_proc",
         type=positive,
-        help="start no more than so many where hosts have slots (default: NUM_PROC)",
+        help="start at most this many processes where hosts have slots (default: NUM_PROC)",
     )
     group.add_argument(
         "--spares",
         type=whole,
         metavar="N",
-        help="keep so many more processes that wait to take a lost place (default: 0)",
+        help="keep this many idle processes ready to replace lost ones (default: 0)",
     )
     group.add_argument(
         "--slots-per-host",
@@ -318,27 +401,28 @@ def _add_elastic_limits(group: argparse._ArgumentGroup) -> None:
         "--elastic-timeout",
         type=positive,
         metavar="SECONDS",
-        help="end the job when fewer than --min-np processes are ready for so long (default: 600)",
+        help="end the job after fewer than --min-np processes were ready for this long "
+        "(default: 600)",
     )
     group.add_argument(
         "--unresponsive-seconds",
         dest="unresponsive",
         type=positive,
         metavar="SECONDS",
-        help="end and replace a process that is stopped, or its engine silent, for so long, and "
-        "give up a host of which nothing is heard for so long, at most 5 s (default: 5)",
+        help="replace a process that is stopped or silent for this long; a host is lost after "
+        "min(SECONDS, 5) seconds of silence (default: 5)",
     )
     group.add_argument(
         "--leave-seconds",
         type=positive,
         metavar="SECONDS",
-        help="when SIGTERM or SIGUSR1 asks the job to leave, processes may take so long to finish "
-        "their step, commit and write a checkpoint (default: 25)",
+        help="after SIGTERM or SIGUSR1, processes have this long to finish their step, commit and "
+        "write a checkpoint (default: 25)",
     )
     group.add_argument(
         "--reset-limit",
         type=positive,
-        help="end the job when more new worlds than that were made (default: no limit)",
+        help="end the job after it has restarted this many times (default: no limit)",
     )
     group.add_argument(
         "--blacklist-cooldown-range",
@@ -346,6 +430,6 @@ def _add_elastic_limits(group: argparse._ArgumentGroup) -> None:
         type=whole,
         nargs=2,
         metavar=("MIN", "MAX"),
-        help="seconds that a host takes no process after a failure; they double with each failure "
+        help="seconds for which a failed host is not used; they double with each failure "
         "(default: 1 60)",
     )

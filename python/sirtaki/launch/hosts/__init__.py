@@ -1,1 +1,1 @@
-"""Hosts and slots, their addresses, and the variables that tell a rank its place."""
+"""Hosts and slots, their addresses, and the variables that describe a rank's place."""

@@ -1,4 +1,4 @@
-"""Under which addresses the hosts of a job can reach this one."""
+"""The addresses at which the hosts of a job can reach this one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sirtaki.rendezvous.network.tcp_socket import listen
 
 
 def own_addresses(hosts: Sequence[str], chosen: Sequence[str]) -> list[str]:
-    """Return this machine's addresses on the way to `hosts`, all it has when one has no route.
+    """Return this machine's addresses on the routes to `hosts`, or all if a host has no route.
 
-    chosen: names of interfaces that win over the routes; of their addresses those of the kind, IPv4
-    or IPv6, that leads to the hosts. Raises LaunchError when this machine has none of them, or no
-    address at all that another host could use.
+    chosen: names of interfaces that override the routes; of their addresses, those of the family,
+    IPv4 or IPv6, of the routes. Raises LaunchError when this machine has none of the interfaces,
+    or no address that another host could use.
     """
     ways = [_on_the_way_to(host) for host in hosts]
     if chosen:
@@ -23,7 +23,7 @@ def own_addresses(hosts: Sequence[str], chosen: Sequence[str]) -> list[str]:
         kinds = {":" in address for way in ways for address in way}
         return [address for address in found if (":" in address) in kinds] or found
     if not all(ways):
-        # ssh may know names and ways of its own, through its configuration.
+        # ssh may know the host by its own configuration.
         ways.extend(_by_interface().values())
     leading = {address for way in ways for address in way}
     if not leading:
@@ -32,9 +32,9 @@ def own_addresses(hosts: Sequence[str], chosen: Sequence[str]) -> list[str]:
 
 
 def all_addresses(chosen: Sequence[str]) -> list[str]:
-    """Return all addresses of this machine that other hosts may use now, IPv4 and IPv6.
+    """Return all addresses of this machine that other hosts can use now, IPv4 and IPv6.
 
-    chosen: names of interfaces that alone count. Raises LaunchError when there is none.
+    chosen: the only interfaces to consider, if any. Raises LaunchError when there is no address.
     """
     present = _by_interface()
     found = _of_interfaces(chosen) if chosen else [a for own in present.values() for a in own]
@@ -45,7 +45,7 @@ def all_addresses(chosen: Sequence[str]) -> list[str]:
 
 
 def _can_listen(address: str) -> bool:
-    # One that has just been given to the interface may still be checked by the system.
+    # The system may still be checking an address that it has just assigned (DAD).
     try:
         listen(address).close()
     except OSError:
@@ -94,6 +94,6 @@ def _by_interface() -> dict[str, list[str]]:
 
 
 def _is_of_use(address: str) -> bool:
-    """Whether other hosts can use it: a link-local one means another interface on each host."""
+    """Return whether other hosts can use an address; a link-local one depends on the interface."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     return "%" not in address and not (parsed.is_loopback or parsed.is_link_local)

@@ -1,4 +1,4 @@
-"""The variables through which a worker learns its place in the job."""
+"""The variables that give a worker its place in the job."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import re
 from collections.abc import Container, Mapping, Sequence
 
 from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.hosts.sent import may_be_secret, sent
 from sirtaki.launch.hosts.slots import Slot
-from sirtaki.rendezvous.world.started_by import SET_FOR_TORCH
+from sirtaki.rendezvous.world.place_variables import PLACE_VARIABLES
+from sirtaki.schedulers.start import SET_FOR_TORCH
 
 _PLACE = (
     "RANK",
@@ -25,23 +27,16 @@ _PLACE = (
     "WATCHED",
 )
 _OVERRIDING_PREFIX = "SIRTAKI_"
-# What a rank on another host gets of our environment, so that all ranks compute alike: settings of
-# the job, of Python, of frameworks, and of the libraries below them. The rest is that host's own.
-_SENT_PREFIXES = (
-    *("HOROVOD_", _OVERRIDING_PREFIX, "PYTHON"),
-    *("TORCH", "PYTORCH_", "TF_", "TENSORFLOW_", "KERAS_", "XLA_", "JAX_"),
-    *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_"),
-    *("NCCL_", "RCCL_", "UCX_", "CUBLAS_", "CUDNN_"),
-)
-_SENT_NAMES = ("PATH", "LD_LIBRARY_PATH", "MASTER_ADDR", "MASTER_PORT", "CUDA_LAUNCH_BLOCKING")
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY")
+# The agent of a host needs these itself, so they cannot come with the job.
+_OF_AGENTS = ("PATH", "LD_LIBRARY_PATH")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def base_environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """Return what all workers share: our environment less the place we may have in another job."""
+    """Return the variables that all workers share: ours without a place in another job."""
     stale = {prefix + name for name in _PLACE for prefix in ("HOROVOD_", _OVERRIDING_PREFIX)}
-    stale |= {SET_FOR_TORCH, *environ.get(SET_FOR_TORCH, "").split(",")}
+    # The variables of a pod or of another launcher would be the same for all ranks.
+    stale |= {*PLACE_VARIABLES, SET_FOR_TORCH, *environ.get(SET_FOR_TORCH, "").split(",")}
     # SIRTAKI_X wins over HOROVOD_X, so a flag must replace both.
     stale |= {
         _OVERRIDING_PREFIX + name.removeprefix("HOROVOD_")
@@ -53,22 +48,19 @@ def base_environment(environ: Mapping[str, str], variables: Mapping[str, str]) -
 
 
 def sent_environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """Return what all workers of another host get: of our environment only what is listed."""
-    allowed = {name: value for name, value in environ.items() if _is_sent(name)}
-    return base_environment(allowed, variables)
+    """Return the part of our environment that all workers of another host get."""
+    return base_environment(sent(environ), variables)
 
 
-def _is_sent(name: str) -> bool:
-    return (name.startswith(_SENT_PREFIXES) or name in _SENT_NAMES) and not _SECRET.search(name)
-
-
-def is_private(name: str, forwarded: Container[str]) -> bool:
-    """Tell whether a variable may be a secret, by its name or because -x has named it."""
-    return bool(_SECRET.search(name)) or (name in forwarded and not _is_sent(name))
+def is_private(name: str, value: str, forwarded: Container[str]) -> bool:
+    """Return whether a variable looks like a secret or was named by -x."""
+    if may_be_secret(name, value):
+        return True
+    return name in forwarded and name not in _OF_AGENTS and not name.startswith("PYTHON")
 
 
 def forwarded_variables(requests: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Read the values of -x: "NAME=VALUE", or "NAME" for what we have. Raises LaunchError."""
+    """Parse the values of -x: "NAME=VALUE", or "NAME" for our own value. Raises LaunchError."""
     variables = {}
     for request in requests:
         name, given, value = request.partition("=")
@@ -81,7 +73,7 @@ def forwarded_variables(requests: Sequence[str], environ: Mapping[str, str]) -> 
 
 
 def take_assignments(command: list[str]) -> dict[str, str]:
-    """Remove what stands before a command as "NAME=value", as a shell does, and return it."""
+    """Remove the assignments "NAME=value" before a command, as a shell does; return them."""
     variables = {}
     while command:
         name, given, value = command[0].partition("=")
@@ -92,8 +84,15 @@ def take_assignments(command: list[str]) -> dict[str, str]:
     return variables
 
 
+# Those of the following that give the place in a world, which changes in an elastic job.
+NAMES_OF_PLACE = frozenset(
+    f"HOROVOD_{name}"
+    for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+)
+
+
 def rank_environment(slot: Slot, rendezvous: str) -> dict[str, str]:
-    """Return what one rank has in addition. rendezvous: the address of the store."""
+    """Return the variables of one rank. rendezvous: the address of the store."""
     return {
         "HOROVOD_RANK": str(slot.rank),
         "HOROVOD_SIZE": str(slot.size),

@@ -1,36 +1,38 @@
-"""Lists of hosts with slots, and which rank goes where."""
+"""Lists of hosts with slots, and the placement of ranks on them."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from sirtaki.launch.errors import LaunchError
-from sirtaki.records import dataclass
 from sirtaki.rendezvous.network.interfaces import is_loopback, routes
+from sirtaki.schedulers import table
+from sirtaki.schedulers.host_lists import NAME
 
-# Nothing that a shell or ssh could take for something else, such as an option.
-_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _ADDRESS = r"\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?)\]"
-# Strings, which `re` compiles at their first use: most jobs start without it.
-_HOST = rf"(?:({_NAME})|{_ADDRESS})(?::([0-9]{{1,7}}))?"
-_HOSTFILE_LINE = rf"(?:({_NAME})|{_ADDRESS})(?:(?:\s+slots\s*=\s*|:)([0-9]{{1,7}}))?"
+# Strings, because `re` compiles them at first use, and most jobs need none.
+_HOST = rf"(?:({NAME})|{_ADDRESS})(?::([0-9]{{1,7}}))?(?:@([0-9]{{1,5}}))?"
+# The fields that may follow the name in a line of a hostfile, each at most once.
+_FIELD = r"\s+(slots|max[_-]slots|port)\s*=\s*([0-9]{1,7})"
+_MOST_SLOTS = 9999999
+_MOST_PORT = 65535
 
 
-@dataclass(frozen=True)
-class Host:
-    """A host and how many ranks it may take."""
+class Host(NamedTuple):
+    """A host, its number of slots, and ssh's port there, None for the job's default."""
 
     name: str
     slots: int
+    port: int | None = None
 
 
-@dataclass(frozen=True)
-class Slot:
-    """The place of one rank: on its host, and among the ranks of equal local rank (cross)."""
+class Slot(NamedTuple):
+    """The place of one rank: on its host (local), and among equal local ranks (cross)."""
 
     rank: int
     size: int
@@ -42,39 +44,51 @@ class Slot:
 
 
 def parse_hosts(text: str) -> list[Host]:
-    """Read "name[:slots][,name[:slots]…]", an IPv6 address in brackets; slots are 1 if not given.
+    """Parse "name[:slots][@port][,…]", an IPv6 address in brackets; slots are 1 if not given.
 
     A repeated name adds its slots. Raises LaunchError.
     """
     hosts = []
     for part in text.split(","):
-        host = _read(_HOST, part.strip())
+        host = _read(part.strip())
         if host is None:
             raise LaunchError(
-                f"cannot read the host {part.strip()!r} in {text!r}: "
-                "expected name:slots, for example node-a:4,192.168.11.5:4,[fe80::1]:2"
+                f"cannot read the host {part.strip()!r} in {text!r}: expected name:slots or "
+                "name:slots@port, for example node-a:4,192.168.11.5:4@2222,[fe80::1]:2"
             )
         hosts.append(host)
     return merged(hosts)
 
 
-def _read(form: str, text: str) -> Host | None:
-    found = re.fullmatch(form, text)
+def _read(text: str, unsaid_slots: int = 1) -> Host | None:
+    found = re.fullmatch(_HOST, text)
     if found is None:
         return None
-    name, address, slots = found.groups()
-    if address is not None:
-        try:
-            ipaddress.IPv6Address(address)
-        except ValueError:
-            return None
-    return Host(name or address, 1 if slots is None else int(slots))
+    name, address, slots, port = found.groups()
+    if address is not None and not _is_ipv6(address):
+        return None
+    if port is not None and not 0 < int(port) <= _MOST_PORT:
+        return None
+    return Host(
+        name or address,
+        unsaid_slots if slots is None else int(slots),
+        None if port is None else int(port),
+    )
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def read_hostfile(path: str) -> list[Host]:
     """Read lines "name slots=N" or "name:N", 1 if only a name; skips blank lines and # comments.
 
-    Raises LaunchError naming the file and the line.
+    "port=P" is ssh's port there. "max_slots=M", as in Open MPI, limits the slots. An IPv6 address
+    needs no brackets. Raises LaunchError naming the file and the line.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -87,11 +101,11 @@ def read_hostfile(path: str) -> list[Host]:
         content = line.partition("#")[0].strip()
         if not content:
             continue
-        host = _read(_HOSTFILE_LINE, content)
+        host = _read_line(content)
         if host is None:
             raise LaunchError(
-                f"cannot read line {number} of the hostfile {path!r}: {content!r}; "
-                "expected: name slots=N"
+                f"cannot read line {number} of the hostfile {path!r}: {content!r}; expected: name "
+                "slots=N, and port=P or max_slots=M where you need them"
             )
         hosts.append(host)
     if not hosts:
@@ -99,23 +113,72 @@ def read_hostfile(path: str) -> list[Host]:
     return merged(hosts)
 
 
+def _read_line(content: str) -> Host | None:
+    """Parse a line of a hostfile; None if it is invalid."""
+    name, *rest = content.split(maxsplit=1)
+    text = f" {rest[0]}" if rest else ""
+    pairs = re.findall(_FIELD, text)
+    fields = {field.replace("-", "_"): int(value) for field, value in pairs}
+    if len(fields) < len(pairs) or re.sub(_FIELD, "", text):
+        return None
+    most = fields.get("max_slots", _MOST_SLOTS)
+    unsaid = fields.get("slots", most if "max_slots" in fields else 1)
+    host = _read(f"[{name}]" if ":" in name and _is_ipv6(name) else name, unsaid)
+    if host is None or host.slots != fields.get("slots", host.slots):
+        return None
+    port = fields.get("port", host.port)
+    if port is not None and not 0 < port <= _MOST_PORT:
+        return None
+    return Host(host.name, min(host.slots, most), port)
+
+
 def merged(hosts: Iterable[Host]) -> list[Host]:
-    """Return each host once, with the slots of all places where it is named."""
+    """Return each host once, with the sum of its slots.
+
+    Raises LaunchError for a host with two ports.
+    """
     slots: dict[str, int] = {}
+    ports: dict[str, int] = {}
     for host in hosts:
         slots[host.name] = slots.get(host.name, 0) + host.slots
-    return [Host(name, count) for name, count in slots.items()]
+        if host.port is not None and ports.setdefault(host.name, host.port) != host.port:
+            raise LaunchError(
+                f"host {host.name} is named with the ports {ports[host.name]} and {host.port}; "
+                "name one"
+            )
+    return [Host(name, count, ports.get(name)) for name, count in slots.items()]
+
+
+def ports_of(hosts: Iterable[Host]) -> dict[str, int]:
+    """Return ssh's port at each host that has one of its own."""
+    return {host.name: host.port for host in hosts if host.port is not None}
+
+
+def refuse_ports(hosts: Iterable[Host], where: str) -> None:
+    """Raise LaunchError if hosts have ports of their own, which cannot be used here.
+
+    where: what connects to the hosts, for the message.
+    """
+    if ports := ports_of(hosts):
+        name, port = next(iter(ports.items()))
+        raise LaunchError(
+            f"host {name} has the port {port}, and {where} knows one for all: write 'Port {port}' "
+            f"under 'Host {name}' in ~/.ssh/config, or give --ssh-port"
+        )
 
 
 def allocate(hosts: Sequence[Host], size: int) -> list[Slot]:
-    """Give `size` ranks their places, host by host in the order listed; extra slots stay free.
+    """Place `size` ranks host by host in the order listed; extra slots stay free.
 
-    Returns one slot a rank, in rank order. Raises LaunchError when there are too few slots.
+    Returns one slot per rank, in rank order. Raises LaunchError when there are too few slots.
     """
     available = sum(host.slots for host in hosts)
     if available < size:
+        name = hosts[0].name if hosts else "localhost"
         raise LaunchError(
-            f"Requested more processes ({size}) than there are available slots ({available})"
+            f"Requested more processes ({size}) than there are available slots ({available}): add "
+            f"hosts, raise the slots of one (-H {name}:{size}, or slots={size} in the "
+            f"host file), or give -np {available}"
         )
     counts: list[tuple[str, int]] = []
     left = size
@@ -127,7 +190,7 @@ def allocate(hosts: Sequence[Host], size: int) -> list[Slot]:
     slots: list[Slot] = []
     for index, (name, local_size) in enumerate(counts):
         for local_rank in range(local_size):
-            # Hosts too small to have this local rank do not count across.
+            # Hosts without this local rank are not part of its cross ranks.
             across = [position for position, (_, count) in enumerate(counts) if count > local_rank]
             slots.append(
                 Slot(
@@ -144,22 +207,27 @@ def allocate(hosts: Sequence[Host], size: int) -> list[Slot]:
 
 
 def is_local(name: str) -> bool:
-    """Whether `name` means this machine: localhost, its own name, or one of its addresses."""
+    """Return whether `name` means this machine: localhost, its name, or one of its addresses."""
     if name == "localhost" or name.startswith("127.") or name == socket.gethostname():
         return True
-    # What goes to an address of our own comes from that address, or within 127.0.0.0/8 from another
-    # there. Binding tells nothing where the system allows addresses that are not its own.
+    # Traffic to an own address has that address as its source, or another in 127.0.0.0/8. A test
+    # by bind is useless where the system allows addresses that are not its own.
     return any(source == target or is_loopback(source) for target, source in routes(name))
 
 
 def join_local(hosts: Sequence[Host]) -> list[Host]:
-    """Join the hosts that are this machine, where the first of them stands and under its name."""
+    """Join the hosts that are this machine, at the position and with the name of the first."""
     local = [host for host in hosts if is_local(host.name)]
     if not local:
         return list(hosts)
-    joined = Host(local[0].name, sum(host.slots for host in local))
+    joined = Host(local[0].name, sum(host.slots for host in local), local[0].port)
     return [
         joined if host == local[0] else host
         for host in hosts
         if host == local[0] or host not in local
     ]
+
+
+def mounted_hostfile(environ: Mapping[str, str]) -> str | None:
+    """Return the file of hosts that an operator has mounted into this launcher, if any."""
+    return next(filter(None, (each.hostfile(environ) for each in table.here(environ))), None)

@@ -1,4 +1,4 @@
-"""What torch.distributed reads: set beside our own variables, for programs that use it too."""
+"""The variables of torch.distributed, set beside our own for programs that use it too."""
 
 from __future__ import annotations
 
@@ -8,46 +8,51 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sirtaki.launch.hosts.slots import Slot
-from sirtaki.rendezvous.world.started_by import SET_FOR_TORCH
+from sirtaki.rendezvous.world.place_variables import PLACE_VARIABLES, names_of, place_variables
+from sirtaki.schedulers.start import SET_FOR_TORCH
 
 _LOWEST_PORT = 10000
 _ATTEMPTS = 20
 _GIVEN_BY_SYSTEM = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-def torch_environment(slot: Slot, node: int, address: str) -> dict[str, str]:
-    """Return what one rank has unless it is set already.
+def place_of(slot: Slot, node: int, nodes: int) -> dict[str, str]:
+    """Return the variables that give other libraries a rank's place.
 
-    node: the number of the rank's host. address: of rank 0's host.
+    node: the number of the rank's host. nodes: how many hosts there are.
     """
+    place = slot.rank, slot.size, slot.local_rank, slot.local_size
+    return place_variables(*place, node, nodes)
+
+
+def default_environment(address: str) -> dict[str, str]:
+    """Return the variables that a rank gets unless they are set. address: of rank 0's host."""
     return {
-        "RANK": str(slot.rank),
-        "WORLD_SIZE": str(slot.size),
-        "LOCAL_RANK": str(slot.local_rank),
-        "LOCAL_WORLD_SIZE": str(slot.local_size),
-        # torchrun's word, and that of Lightning and Accelerate.
-        "GROUP_RANK": str(node),
-        "NODE_RANK": str(node),
         "MASTER_ADDR": address,
+        # As set by Horovod's launcher.
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
     }
 
 
 def complete(
     base: Mapping[str, str], own: Mapping[str, str], defaults: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what a rank has besides `base`: its own, and the defaults that are in neither.
+    """Return a rank's variables besides `base`: its own, and the defaults that are in neither.
 
-    Those are named in a variable, for nobody to take them for the variables of another launcher.
+    A variable lists those that other programs read, so that they do not pass for the variables of
+    another launcher.
     """
     added = {name: value for name, value in defaults.items() if not {**base, **own}.get(name)}
-    return {**own, **added, SET_FOR_TORCH: ",".join(added)}
+    place = [name for name in PLACE_VARIABLES if name in own]
+    return {**own, **added, SET_FOR_TORCH: names_of([*place, *added])}
 
 
 def free_port() -> int:
-    """Return a port on which nobody listens here.
+    """Return a free port of this machine, outside the ephemeral range.
 
-    Not one of those that the system gives to whoever connects or listens anywhere, as we do: one
-    of them may be taken before a rank listens on it. Raises OSError when there is none.
+    The system could give away an ephemeral port before a rank listens on it. Raises OSError when
+    there is no free port.
     """
     end = _first_given_port()
     for _ in range(_ATTEMPTS if end > _LOWEST_PORT else 0):

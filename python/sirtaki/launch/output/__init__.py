@@ -1,1 +1,1 @@
-"""What ranks print: forwarded, kept in files, and searched for the first error."""
+"""The ranks' output: forwarded, copied to files, and searched for the first error."""

@@ -1,4 +1,4 @@
-"""Where output goes: a terminal, a pipe, a file or a notebook; all of it arrives, or it is said."""
+"""Writes output to a terminal, a pipe, a file or a notebook, completely or with an error."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from collections.abc import Callable
 from typing import TextIO
 
 from sirtaki.launch.errors import FAILED, LaunchError
-from sirtaki.launch.output.colours import takes_colours
 
 Wait = Callable[[int], bool]
-# How long a reader who takes nothing is waited for when the job is to end.
+# How long to wait, at the end of the job, for a reader that does not read.
 _LAST_WORDS_SECONDS = 1.0
 
 
 def wait_until_writable(descriptor: int) -> bool:
-    """Wait for as long as it takes."""
+    """Wait, without a limit, until the descriptor is writable."""
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)
     poll.poll()
@@ -29,8 +28,8 @@ def wait_until_writable(descriptor: int) -> bool:
 class Destination:
     """Text for one stream.
 
-    target: the stream. wait: called with its descriptor before everything that could block; returns
-    False when what is left is to be dropped.
+    target: the stream. wait: called with its descriptor before each write that could block; returns
+    False when the rest has to be dropped.
     """
 
     def __init__(self, target: TextIO, wait: Wait = wait_until_writable) -> None:
@@ -41,9 +40,9 @@ class Destination:
         self._encoding = target.encoding or "utf-8"
 
     def write(self, text: str) -> None:
-        """Pass the text on; characters that the stream does not have are replaced.
+        """Write the text; characters that the stream cannot encode are replaced.
 
-        Raises BrokenPipeError when nobody reads, LaunchError when it cannot be written.
+        Raises BrokenPipeError when nobody reads, LaunchError when the stream cannot be written.
         """
         data = text.encode(self._encoding, "replace")
         try:
@@ -58,12 +57,12 @@ class Destination:
             raise LaunchError(f"cannot write the output: {error.strerror}", FAILED) from error
 
     def say(self, message: str) -> None:
-        """Show a line, if that is possible."""
+        """Write a line, if possible."""
         with contextlib.suppress(OSError, LaunchError):
             self.write(message + "\n")
 
     def _write(self, descriptor: int, data: bytes) -> None:
-        # What its owner has printed before comes first.
+        # Buffered output of the stream's owner comes first.
         self._target.flush()
         rest = memoryview(data)
         while rest:
@@ -72,12 +71,12 @@ class Destination:
             try:
                 rest = rest[os.write(descriptor, rest[: _piece(data, len(data) - len(rest))]) :]
             except BlockingIOError:
-                # Others may write there too and have been faster.
+                # Another writer of the same pipe may have been faster.
                 continue
 
 
 def _piece(data: bytes, start: int) -> int:
-    """How many bytes from `start` a writable pipe takes without blocking: whole lines if it can."""
+    """Return how many bytes from `start` fit a writable pipe: whole lines if possible."""
     end = start + select.PIPE_BUF
     if end >= len(data):
         return len(data) - start
@@ -93,9 +92,9 @@ def _descriptor_of(target: TextIO) -> int | None:
 
 
 class Waiter:
-    """Waits for those who read the output, and meanwhile obeys signals.
+    """Waits for the readers of the output, and handles signals meanwhile.
 
-    signals: readable when there is one, None where nobody watches for them. take_signal: takes it.
+    signals: readable when a signal is pending, None if nobody watches. take_signal: handles one.
     """
 
     def __init__(self, signals: int | None, take_signal: Callable[[], None]) -> None:
@@ -105,11 +104,11 @@ class Waiter:
         self._unread = False
 
     def hurry(self) -> None:
-        """From now on do not wait long for readers who take nothing."""
+        """Wait only briefly, from now on, for readers that do not read."""
         self._hurry = True
 
     def wait(self, descriptor: int) -> bool:
-        """Wait until the descriptor takes output; False when that is not worth it any more."""
+        """Wait until the descriptor is writable; False when the wait was given up."""
         poll = select.poll()
         poll.register(descriptor, select.POLLOUT)
         if self._signals is not None:
@@ -131,3 +130,28 @@ class Waiter:
             return None
         left = 0.0 if self._unread else began + _LAST_WORDS_SECONDS - time.monotonic()
         return max(0.0, left) * 1000
+
+
+# Adjacent ranks differ; red and yellow are left for problems.
+_OF_RANKS = (36, 35, 34, 32, 96, 95, 94, 92)
+_OF_FINDINGS = {True: 32, False: 33}
+
+
+def takes_colours(stream: TextIO) -> bool:
+    """Return whether a stream is a colour terminal and its user wants colours (no-color.org)."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return stream.isatty() and not plain
+
+
+def in_colour_of_rank(rank: int, text: str) -> str:
+    """Return the text in the colour of a rank."""
+    return _coloured(_OF_RANKS[rank % len(_OF_RANKS)], text)
+
+
+def in_colour_of_finding(works: bool, text: str) -> str:
+    """Return the text in green if something works, in yellow if not."""
+    return _coloured(_OF_FINDINGS[works], text)
+
+
+def _coloured(number: int, text: str) -> str:
+    return f"\x1b[{number}m{text}\x1b[0m"

@@ -1,27 +1,29 @@
-"""What the ranks of a job say when they fail: each thing once, and what was the first of it."""
+"""Shows each error of a job's ranks once, and determines which was the first."""
 
 from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Container, Iterable
+from typing import NamedTuple
 
 from sirtaki.launch.cores.processors import format_cpus
-from sirtaki.launch.output.tracebacks import Traceback, shortened
-from sirtaki.records import dataclass, field
+from sirtaki.launch.output.tracebacks import Traceback, lost_rank, shortened
 
-# How long what is printed at once may take; then it is shown as far as it came.
+# Lines of one error arrive within this time; then what has arrived is shown.
 PATIENCE_SECONDS = 0.2
 _KEPT_LINES = 3
-# A script may go on for ever and say something new each time.
+_ENDED_WELL = "it ended with exit code 0 while other ranks still needed it"
+# Lines in which `lost_rank` matches contain one of these; a plain search is faster.
+_LOSS = ("the world has been shut down: rank ", "lost peer rank ")
+# A limit, as a script may print new tracebacks for ever.
 _KEPT_TRACEBACKS = 1000
 
 
-@dataclass(frozen=True)
-class FirstError:
-    """The error to which the others lead.
+class FirstError(NamedTuple):
+    """The error that caused the others.
 
-    error: its last line. lines: all of it, none where they stand right above. Without ends.
+    error: its last line. lines: all of it, empty if they were printed right above. Without ends.
     """
 
     rank: int
@@ -29,13 +31,13 @@ class FirstError:
     lines: tuple[str, ...] = ()
 
 
-@dataclass
-class _Known:
-    """A traceback that was shown for `owner`; who had the same since the last word of it."""
+class _Known(NamedTuple):
+    """A traceback shown for `owner`, and the ranks with the same one not reported yet."""
 
     owner: int
     rest: tuple[str, ...]
-    others: list[int] = field(default_factory=list)
+    kind: str
+    others: list[int]
 
 
 class Errors:
@@ -45,22 +47,24 @@ class Errors:
         self._verbose = verbose
         self._seen: dict[str, _Known] = {}
         self._pending: dict[str, float] = {}
-        # By rank, in the order in which they came; of each rank the last.
+        # The last traceback of each rank, in the order of their arrival.
         self._last: dict[int, Traceback] = {}
         self._last_shown = ""
         self._last_lines: dict[int, collections.deque[str]] = {}
-        # Ranks that have printed more than their last traceback.
+        # The lost rank that each rank named in a line, after its script caught the exception.
+        self._lost: dict[int, int] = {}
+        # Ranks that printed more after their last traceback.
         self._went_on: set[int] = set()
 
     def take(self, rank: int, traceback: Traceback) -> list[str]:
-        """Take note of a traceback; returns what of it is to be shown, with ends."""
+        """Record a traceback; returns the lines to show, with ends."""
         if not self._verbose:
             traceback = shortened(traceback)
         self._last.pop(rank, None)
         self._last[rank] = traceback
         self._went_on.discard(rank)
         key = traceback.key
-        known = self._seen.setdefault(key, _Known(rank, traceback.rest))
+        known = self._seen.setdefault(key, _Known(rank, traceback.rest, traceback.kind, []))
         if len(self._seen) > _KEPT_TRACEBACKS:
             oldest = next(iter(self._seen))
             if oldest not in self._pending:
@@ -73,18 +77,24 @@ class Errors:
         return list(traceback.printed)
 
     def take_line(self, rank: int, line: str) -> None:
-        """Take note of another line."""
+        """Record another line."""
         if line.strip():
             self._went_on.add(rank)
             kept = self._last_lines.setdefault(rank, collections.deque(maxlen=_KEPT_LINES))
             kept.append(line.rstrip())
+            self.take_loss(rank, line)
+
+    def take_loss(self, rank: int, line: str) -> None:
+        """Record which rank a rank has lost, if a line names it."""
+        if (_LOSS[0] in line or _LOSS[1] in line) and (lost := lost_rank(line)) is not None:
+            self._lost[rank] = lost
 
     def due(self) -> float | None:
-        """When (time.monotonic()) there is something to say."""
+        """Return when (time.monotonic()) `say` has to be called, None for never."""
         return min(self._pending.values(), default=None)
 
     def say(self, now: float) -> list[str]:
-        """Return sentences on who had the same as another rank."""
+        """Return messages about ranks that had the same error as another."""
         said = []
         for key in [key for key, due in self._pending.items() if due <= now]:
             del self._pending[key]
@@ -92,36 +102,63 @@ class Errors:
             ranks = sorted(set(known.others))
             known.others.clear()
             who = f"rank{'s' if len(ranks) > 1 else ''} {format_cpus(ranks)}"
-            said.append(f"The same traceback as that of rank {known.owner} came from {who}.")
+            said.append(f"The same {known.kind} as that of rank {known.owner} came from {who}.")
         return said
 
     def last_of(self, rank: int, asked: bool) -> Traceback | None:
-        """Return the last traceback of a rank that failed, None where that is no reason to.
+        """Return the last traceback of a failed rank, None if it does not explain the failure.
 
-        asked: whether it was made to end; then only one behind which it printed no more counts.
+        asked: whether the rank was asked to end; then it must not have printed more afterwards.
         """
         return None if asked and rank in self._went_on else self._last.get(rank)
 
     def first(self, failed: Iterable[int], asked: Iterable[int]) -> FirstError | None:
-        """Return what failed first, None where nobody said.
+        """Return the first error, None if no rank printed one.
 
-        failed: ranks that ended badly by themselves, in the order of their ends. asked: those that
-        were made to end, which may have been about to.
+        failed: ranks that failed by themselves, in the order of their ends. asked: ranks that were
+        asked to end, which may have been failing too.
         """
         ends = {**dict.fromkeys(asked, True), **dict.fromkeys(failed, False)}
         spoke = [r for r in self._last if r in ends and self.last_of(r, ends[r]) is not None]
         own = [rank for rank in spoke if not self._last[rank].is_consequence]
         if own:
             return self._of(own[0])
-        # All that is said is that another one left, which may have said why.
+        # All errors only report that another rank left, which may have printed why.
         blamed = self._last[spoke[0]].blamed if spoke else None
         lines = () if blamed is None else tuple(self._last_lines.get(blamed, ()))
+        if blamed is not None and not lines and blamed not in ends:
+            return FirstError(blamed, _ENDED_WELL)
         return FirstError(blamed, lines[-1], lines) if blamed is not None and lines else None
 
-    def stalled(self, failed: Iterable[int]) -> bool:
-        """Tell whether the first of these ranks to say why they failed had waited for too long.
+    def culprit(self, failed: Iterable[int]) -> int:
+        """Return the first of these ranks, in the order of their ends, that is not a victim.
 
-        failed: ranks that ended badly by themselves, in the order of their ends.
+        If all are victims, return a rank that the others have lost, else the first.
+        """
+        ranks = list(failed)
+        own = [rank for rank in ranks if not self._is_victim(rank)]
+        return next(iter(own or [rank for rank in ranks if rank in self.blamed(ranks)] or ranks))
+
+    def blamed(self, failed: Iterable[int]) -> set[int]:
+        """Return the ranks that the victims among these have lost."""
+        lost = (self._lost_by(rank) for rank in failed if self._is_victim(rank))
+        return {rank for rank in lost if rank is not None}
+
+    def _lost_by(self, rank: int) -> int | None:
+        return self._last[rank].lost if rank in self._last else self._lost.get(rank)
+
+    def awaits(self, failed: Collection[int], running: Container[int]) -> bool:
+        """Return whether all of these are victims of a rank that still runs."""
+        victims = all(self._is_victim(rank) for rank in failed)
+        return victims and any(rank in running for rank in self.blamed(failed))
+
+    def _is_victim(self, rank: int) -> bool:
+        return self._last[rank].is_consequence if rank in self._last else rank in self._lost
+
+    def stalled(self, failed: Iterable[int]) -> bool:
+        """Return whether the first of these ranks with a traceback had waited too long.
+
+        failed: ranks that failed by themselves, in the order of their ends.
         """
         error = next((self._last[rank].error for rank in failed if rank in self._last), "")
         return error.partition(":")[0].rpartition(".")[2] == "CollectiveTimeoutError"

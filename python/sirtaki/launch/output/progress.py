@@ -1,4 +1,4 @@
-"""A line at the bottom of a terminal that says what a job waits for before its ranks print."""
+"""A status line on a terminal with what a job waits for before its ranks print."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ _COLUMNS = 80
 
 
 class Progress:
-    """Shown until a rank prints, all have joined, or the job ends; `shown`: at the moment.
+    """A line shown until a rank prints, all have joined, or the job ends; `shown`: whether it is.
 
-    stderr: where; nothing is shown where that is no terminal. ranks, hosts: how many the job has.
-    joined: returns how many ranks have come to `init()`, in a job of several hosts how many hosts
-    have with all their ranks.
+    stderr: shows the line if it is a terminal. ranks, hosts: how many the job has. joined: returns
+    how many ranks have called `init()`, or in a job of several hosts, on how many hosts all have.
     """
 
     def __init__(
@@ -46,11 +45,11 @@ class Progress:
             self._line = Destination(stderr, _takes_output)
 
     def due(self) -> list[float]:
-        """Return when (time.monotonic()) `update` is to be called, if ever."""
+        """Return when (time.monotonic()) `update` has to be called, if ever."""
         return [self._due] if self._terminal >= 0 else []
 
     def update(self, absent: Sequence[str]) -> None:
-        """Say what we wait for, if it is time. absent: the hosts that have not answered."""
+        """Show what the job waits for, if it is time. absent: the hosts that have not answered."""
         now = time.monotonic()
         if self._terminal < 0 or now < self._due:
             return
@@ -63,18 +62,18 @@ class Progress:
             self.shown = True
 
     def hide(self) -> None:
-        """Make room for a line of somebody else."""
+        """Remove the line, so that another can be printed."""
         if self.shown:
             self.shown = False
             self._show("")
 
     def end(self) -> None:
-        """Show nothing any more."""
+        """Remove the line for good."""
         self.hide()
         self._terminal = -1
 
     def _show(self, text: str) -> None:
-        # A terminal that has gone is noticed where its signal is.
+        # The loss of the terminal is handled with its signal (SIGHUP).
         with contextlib.suppress(OSError, LaunchError):
             columns = os.get_terminal_size(self._terminal).columns or _COLUMNS
             self._line.write(f"\r{text[: columns - 1]}{_ERASE_REST}")
@@ -94,16 +93,16 @@ def _is_terminal(stream: TextIO) -> bool:
 
 
 def _takes_output(terminal: int) -> bool:
-    """Whether writing would not block, as it does after Ctrl-S."""
+    """Return whether writing would not block, as it does after Ctrl-S."""
     poll = select.poll()
     poll.register(terminal, select.POLLOUT)
     return bool(poll.poll(0))
 
 
 def _in_foreground(terminal: int) -> bool:
-    """Whether the terminal's user looks at us: in the background a shell writes there."""
+    """Return whether we are in the foreground: in the background a shell writes to the terminal."""
     try:
         return os.tcgetpgrp(terminal) == os.getpgrp()
     except OSError:
-        # Not the terminal of our session, so no shell of it is there.
+        # Not our session's terminal, so no shell of the session writes there.
         return True

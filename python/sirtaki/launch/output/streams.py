@@ -1,4 +1,4 @@
-"""The output of a job's processes, from where it is read to where it is shown."""
+"""Reads the output of a job's processes and shows it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ _READ_BYTES = 1 << 16
 class Streams:
     """The streams of all processes.
 
-    outputs: opens them. selector: watches those that are read here; the keys' data are called when
-    they are readable. progress: gives way to what is printed. failed: told when something cannot be
-    written.
+    outputs: opens them. selector: watches the local ones; the keys' data are called when they are
+    readable. progress: hidden before output is shown. failed: called when output cannot be written.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class Streams:
         self._held: dict[RankStream, float] = {}
 
     def open(self, event: Event) -> None:
-        """Open the streams of a process that has started; where it is local, read them."""
+        """Open the streams of a started process; read them if it is local."""
         for name in STREAMS:
             with self._writing():
                 self._streams[event.rank, name] = self._outputs.open(event.rank, name)
@@ -59,18 +58,18 @@ class Streams:
             )
 
     def write(self, rank: int, name: str, data: bytes) -> None:
-        """Show what a process elsewhere has printed."""
+        """Show output of a process on another host."""
         stream = self._streams.get((rank, name))
         if stream is not None:
             self._write(stream, data)
 
     def due(self) -> list[float]:
-        """When (time.monotonic()) `settle` has something to do."""
+        """Return when (time.monotonic()) `settle` has to be called."""
         due = self._errors.due()
         return [*self._held.values(), *([] if due is None else [due])]
 
     def settle(self, now: float) -> None:
-        """Show what waited for more that did not come."""
+        """Show lines that were held back for more that did not come."""
         for stream in [stream for stream, due in self._held.items() if due <= now]:
             del self._held[stream]
             with self._writing():
@@ -79,7 +78,7 @@ class Streams:
             self._outputs.say(sentence)
 
     def drain(self) -> None:
-        """Pass on what dead processes left in their pipes."""
+        """Show the output that dead processes left in their pipes."""
         for key in self._read_here():
             while key.data():
                 pass
@@ -88,7 +87,7 @@ class Streams:
         self.settle(math.inf)
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         for key in self._read_here():
             os.close(key.data.args[0])
 
@@ -97,7 +96,7 @@ class Streams:
         return [key for key in keys if isinstance(key.data, partial)]
 
     def _forward(self, descriptor: int, stream: RankStream) -> bool:
-        """Pass on what has been printed; False when there is nothing (yet, or any more)."""
+        """Show available output; False when there is none yet, or the stream has ended."""
         try:
             data = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:
@@ -109,7 +108,7 @@ class Streams:
         return bool(data)
 
     def _write(self, stream: RankStream, data: bytes) -> None:
-        """Show what has been printed; nothing is the end of the stream."""
+        """Show output; empty data ends the stream."""
         with self._writing():
             if data:
                 self._progress.end()

@@ -1,4 +1,4 @@
-"""Python's tracebacks among the lines that a rank prints: found, and shortened."""
+"""Detects Python's tracebacks among the lines that a rank prints, and shortens them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import functools
 import re
 from itertools import groupby
 from pathlib import Path
-
-from sirtaki.records import dataclass
+from typing import NamedTuple
 
 _HEADER = "Traceback (most recent call last):"
 _CHAINS = (
@@ -15,24 +14,33 @@ _CHAINS = (
     "During handling of the above exception, another exception occurred:",
 )
 _MOST_REST = 30
-# Strings, which `re` compiles at their first use: most jobs end without it.
+# The limits of a traceback that does not end: that of a deep recursion with several errors, which
+# Python prints in full, has some hundred lines.
+_MOST_LINES = 4096
+_MOST_CHARACTERS = 1 << 18
+# Strings, because `re` compiles them at first use, and most jobs need none.
 _FRAME = r'  File "(.+)", line \d+'
+# The error of a script that Python cannot parse has no header.
+_UNREADABLE = r'  File ".+", line \d+$'
+_WHY_UNREADABLE = r"\w*Error\b"
+# The error of a missing script is one line.
+_UNFOUND = r"\S*python[\d.]*: (can't open file '|No module named |can't find '__main__' module)"
 _ADDRESS = r"\b0x[0-9a-f]+\b"
-# What ranks say of it that another one has failed.
+# Errors by which ranks report that another one has failed.
 _CONSEQUENCE = (
     r"\b(HorovodInternalError|PeerLostError|CollectiveTimeoutError)\b"
     r"|\bthe world has (been shut down|ended)\b"
 )
 _LEFT = r"\bthe world has been shut down: rank (\d+) "
+_LOST = r"\b(?:the world has been shut down:|lost peer) rank (\d+) "
 _PACKAGES = ("sirtaki", "horovod")
 
 
-@dataclass(frozen=True)
-class Traceback:
-    """One or, where an exception led to another, several that belong together.
+class Traceback(NamedTuple):
+    """A traceback, or several if one exception led to another.
 
-    lines: as they were printed, with their ends. rest: what was printed at once behind them: more
-    lines of the message, but perhaps also something else.
+    lines: as printed, with their ends. rest: lines printed immediately afterwards: more of the
+    message, or possibly other output.
     """
 
     lines: tuple[str, ...]
@@ -44,60 +52,83 @@ class Traceback:
         return (*self.lines, *self.rest)
 
     @property
+    def kind(self) -> str:
+        """Its name in messages."""
+        return "traceback" if self.lines[0].rstrip() == _HEADER else "error"
+
+    @property
     def error(self) -> str:
         """The exception's class and the first line of its message."""
         return self.lines[-1].rstrip()
 
     @property
     def key(self) -> str:
-        """What is equal where tracebacks of two ranks say the same."""
+        """A key that is equal for the same traceback on two ranks."""
         return re.sub(_ADDRESS, "0x", "".join(line.rstrip("\r\n") + "\n" for line in self.lines))
 
     @property
     def is_consequence(self) -> bool:
-        """Whether it says that another rank failed, or follows from that."""
+        """Whether it reports that another rank failed, or follows from that."""
         said = [line for line in self.lines if not line.startswith(" ")]
         return any(re.search(_CONSEQUENCE, line) for line in (*said, *self.rest))
 
     @property
     def blamed(self) -> int | None:
-        """The rank that left, where this says which one."""
+        """The rank that left, if the error names it."""
         found = re.search(_LEFT, self.error)
         return None if found is None else int(found[1])
 
+    @property
+    def lost(self) -> int | None:
+        """The rank that left or was lost, if the error names it."""
+        return lost_rank(self.error)
+
+
+def lost_rank(text: str) -> int | None:
+    """Return the rank that left or was lost, if one of our messages names it."""
+    found = re.search(_LOST, text)
+    return None if found is None else int(found[1])
+
 
 class TracebackFinder:
-    """Finds the tracebacks in the lines of one stream, and holds their lines until they end.
+    """Detects the tracebacks in the lines of one stream, and holds their lines until they end.
 
-    Whether a line belongs to the message of an exception nobody can tell, so its end is a pause.
+    The end of an exception's message cannot be recognised, so a pause in the output marks it.
     """
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._rest: list[str] = []
         self._complete = False
+        self._characters = 0
 
     @property
     def holds(self) -> bool:
-        """Whether there are lines that were not returned yet."""
+        """Whether some lines were not returned yet."""
         return bool(self._lines)
 
     def feed(self, lines: list[str]) -> list[str | Traceback]:
-        """Take more lines; returns lines and whole tracebacks, in their order."""
+        """Feed more lines; returns lines and whole tracebacks, in their order."""
         found: list[str | Traceback] = []
         for line in lines:
             found += self._take(line, line.rstrip("\r\n"))
         return found
 
     def release(self) -> list[str | Traceback]:
-        """Return what is held: nothing more comes, or not soon."""
+        """Return the lines held, when no more are expected soon."""
         lines, rest, complete = tuple(self._lines), tuple(self._rest), self._complete
-        self._lines, self._rest, self._complete = [], [], False
+        self._lines, self._rest, self._complete, self._characters = [], [], False, 0
         return [Traceback(lines, rest)] if complete else list(lines)
 
     def _take(self, line: str, text: str) -> list[str | Traceback]:
+        if self._lines:
+            self._characters += len(line)
+            if len(self._lines) >= _MOST_LINES or self._characters > _MOST_CHARACTERS:
+                return [*self.release(), line]  # too long for a traceback
         if not self._lines:
-            if text != _HEADER:
+            if re.match(_UNFOUND, text):
+                self._complete = True
+            elif text != _HEADER and not re.match(_UNREADABLE, text):
                 return [line]
             self._lines.append(line)
         elif text == _HEADER:
@@ -105,15 +136,19 @@ class TracebackFinder:
         elif self._complete:
             self._rest.append(line)
             return self.release() if len(self._rest) == _MOST_REST else []
-        elif text:
+        elif text and (text.startswith(" ") or self._may_end_with(text)):
             self._lines.append(line)
             self._complete = not text.startswith(" ")
         else:
             return [*self.release(), line]
         return []
 
+    def _may_end_with(self, text: str) -> bool:
+        has_header = self._lines[0].rstrip("\r\n") == _HEADER
+        return has_header or re.match(_WHY_UNREADABLE, text) is not None
+
     def _begin_another(self, line: str, text: str) -> list[str | Traceback]:
-        """Take the head of another traceback, to which the one before may have led."""
+        """Begin another traceback, which the previous one may have caused."""
         before = [between.rstrip("\r\n") for between in self._rest[-3:]]
         if len(before) == 3 and before[0] == before[2] == "" and before[1] in _CHAINS:
             self._lines += [*self._rest, line]
@@ -123,7 +158,7 @@ class TracebackFinder:
 
 
 def shortened(traceback: Traceback) -> Traceback:
-    """Leave out the frames of this package, unless there are no others."""
+    """Remove the frames of this package, unless there are no others."""
     frames = _frames(traceback.lines)
     if all(ours for ours, _ in frames if ours is not None):
         return traceback
@@ -139,12 +174,12 @@ def shortened(traceback: Traceback) -> Traceback:
 
 
 def shortened_text(text: str) -> str:
-    """Leave out the frames of this package from a traceback as text."""
+    """Remove the frames of this package from a traceback as text."""
     return "".join(shortened(Traceback(tuple(text.splitlines(keepends=True)))).lines)
 
 
 def _frames(lines: tuple[str, ...]) -> list[tuple[bool | None, list[str]]]:
-    """Cut a traceback into frames: whether each is ours, None for what is between them."""
+    """Split a traceback into frames: whether each is ours, None for lines between frames."""
     found: list[tuple[bool | None, list[str]]] = []
     for line in lines:
         frame = re.match(_FRAME, line)
@@ -158,7 +193,7 @@ def _frames(lines: tuple[str, ...]) -> list[tuple[bool | None, list[str]]]:
 
 
 def _is_ours(path: str) -> bool:
-    """Whether this is a file of the package, wherever a host has it."""
+    """Return whether this is a file of the package, wherever it is installed."""
     parts = Path(path).parts
     starts = (at for at, part in enumerate(parts) if part in _PACKAGES)
     return any("/".join(parts[at:]) in _own_files() for at in starts)

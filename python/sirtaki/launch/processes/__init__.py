@@ -1,4 +1,4 @@
-"""Ranks as processes: started, watched and ended, here and on other hosts."""
+"""Starts, watches and ends the processes of ranks, here and on other hosts."""
 
 import sys
 

@@ -1,10 +1,9 @@
 """Starts and ends the ranks of a host for a launcher on another.
 
-The launcher is at the other end of two descriptors: those of ssh where the launcher reaches this
-host with `python -m sirtaki.launch.processes.agent`, else of a connection
-made by `connecting_agent`.
-The job comes in as a frame, with the secret; after that the descriptor is the lifeline: when it
-ends, or nothing comes through it for some seconds, the ranks are ended.
+Two descriptors lead to the launcher: those of ssh, where the launcher reaches this host with
+`python -m sirtaki.launch.processes.agent`, else those of a connection made by `connecting_agent`.
+The job arrives as a frame, with the secret. After that the descriptor is the lifeline: the agent
+ends the ranks when it closes or when nothing arrives on it for some seconds.
 """
 
 from __future__ import annotations
@@ -17,11 +16,9 @@ import signal
 import sys
 import time
 from functools import partial
-from typing import Any
 
 import sirtaki
-from sirtaki.hang.asker import Asker
-from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.errors import FAILED, LaunchError
 from sirtaki.launch.hosts.torch_variables import free_port
 from sirtaki.launch.processes import frames
 from sirtaki.launch.processes.events import Event, HostJob, Process
@@ -34,13 +31,14 @@ from sirtaki.launch.processes.local import (
 from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.processes.outcome import PASSED_ON, signal_name
 from sirtaki.launch.processes.signals import SignalWatch
-from sirtaki.records import replace
+from sirtaki.questions.asker import Asker
+from sirtaki.questions.messages import Question
 from sirtaki.rendezvous.host.presence import RUNTIME_DIR
 
 _READ_BYTES = 1 << 16
-# More is not taken from the ranks until the launcher has read some: they wait, as at a full pipe.
+# Beyond this the ranks' output is not read until the launcher has: they wait, as at a full pipe.
 _MOST_UNSENT_BYTES = 1 << 20
-# A scheduler may have signalled a rank before us.
+# A scheduler may signal a rank before the agent.
 _LATE_SECONDS = 0.1
 _ENDING = {signal.SIGINT: frames.Kind.INTERRUPT, signal.SIGTERM: frames.Kind.TERMINATE}
 
@@ -48,10 +46,10 @@ _ENDING = {signal.SIGINT: frames.Kind.INTERRUPT, signal.SIGTERM: frames.Kind.TER
 class Agent:
     """One job on this host, from the greeting to the last process.
 
-    reader, writer: descriptors towards the launcher, which the agent sets to non-blocking. signals:
-    those that who has started us sends, None where that is nobody's business. together: it sends
-    them to the ranks too. `orphaned`: whether the launcher went before the ranks had ended.
-    `has_failed`: whether a rank here has, or could not be started.
+    reader, writer: descriptors to the launcher, which the agent makes non-blocking. signals: those
+    from the program that started the agent, None to ignore them. together: that program signals the
+    ranks too. `orphaned`: whether the launcher was gone before the ranks had ended. `has_failed`:
+    whether a rank here failed or could not be started.
     """
 
     def __init__(
@@ -64,7 +62,7 @@ class Agent:
         self._frames = frames.FrameReader()
         self._selector = selectors.DefaultSelector()
         self._processes: LocalProcesses | None = None
-        # Whether processes may leave one by one, which the launcher has them do.
+        # Whether processes may leave one by one, as the launcher decides.
         self._is_elastic = False
         self._limits = contextlib.ExitStack()
         self._asker: Asker | None = None
@@ -82,7 +80,7 @@ class Agent:
         self._silence, self._ping = frames.SILENCE_SECONDS, frames.PING_SECONDS
 
     def run(self) -> None:
-        """Work until the job is over or the launcher gone, and nothing is left."""
+        """Serve until the job is over or the launcher gone, and no process is left."""
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
         self._selector.register(self._reader, selectors.EVENT_READ, self._listen)
@@ -96,7 +94,7 @@ class Agent:
                     key.data()
                 now = time.monotonic()
                 if now - looked > 2 * self._ping:
-                    # We were stopped, and so may be the launcher, by a scheduler.
+                    # A scheduler stopped this process, and possibly the launcher too.
                     self._last_heard = max(self._last_heard, now)
                 looked = now
                 self._keep_alive()
@@ -108,7 +106,7 @@ class Agent:
                 self._asker.close()
 
     def _arrange(self) -> None:
-        """Watch what there is to do: sending, and taking output unless too much is unsent."""
+        """Poll for writing if data is unsent, and for output unless too much is unsent."""
         if bool(self._outgoing) != self._writing:
             self._writing = bool(self._outgoing)
             if self._writing:
@@ -153,7 +151,7 @@ class Agent:
         elif kind == frames.Kind.START:
             self._start(frames.unpack_start(payload))
         elif kind == frames.Kind.ASK:
-            self._ask(frames.unpack_json(payload))
+            self._ask(*frames.unpack_question(payload))
         elif kind in (
             frames.Kind.SIGNAL,
             frames.Kind.INTERRUPT,
@@ -169,7 +167,7 @@ class Agent:
             raise frames.FrameError(f"{kind.name} is not expected now")
 
     def _take_job(self, job: HostJob) -> None:
-        """Check what can be checked before the start."""
+        """Check the job as far as possible before the start."""
         try:
             require_system()
             enter_folder(job.folder)
@@ -177,7 +175,7 @@ class Agent:
             require_command(job.command, path=base.get("PATH"))
             if folder := job.environment.get(RUNTIME_DIR):
                 os.environ[RUNTIME_DIR] = folder  # where ranks leave records of themselves
-            host, whole = sirtaki.__name__, replace(job, environment=base)
+            host, whole = sirtaki.__name__, job._replace(environment=base)
             processes = LocalProcesses(host, [], whole, self._together)
             self._limits.enter_context(room_for(STREAMS_OF_A_RANK * job.places))
             self._processes = processes
@@ -198,26 +196,35 @@ class Agent:
         except LaunchError as error:
             self.has_failed = True
             for process in processes:
-                self._tell("failed", rank=process.id, text=str(error))
+                self._refuse(process, str(error))
+            if self._is_elastic and not running:
+                self._finish()  # the launcher will start a new agent
         for control in self._processes.channels():
             if control not in running:
                 self._selector.register(control, selectors.EVENT_READ, self._take_events)
 
-    def _ask(self, what: dict[str, Any]) -> None:
-        """Ask the ranks here; the answer is sent when it comes."""
-        job, question = str(what.get("job")), str(what.get("question"))
+    def _refuse(self, process: Process, why: str) -> None:
+        """Report that a process cannot be started; the others of an elastic job go on."""
+        if self._is_elastic:
+            self._tell("said", text=why)
+            self._tell("exited", rank=process.id, code=FAILED)
+        else:
+            self._tell("failed", rank=process.id, text=why)
+
+    def _ask(self, job: str, question: Question, number: int) -> None:
+        """Ask the local ranks; the answer is sent when it comes."""
         if self._asker is None:
             self._asker = Asker()
             self._selector.register(self._asker, selectors.EVENT_READ, self._pass_answer)
-        self._asker.ask(job, question)
+        self._asker.ask(job, question, number)
 
     def _pass_answer(self) -> None:
         assert self._asker is not None
-        for answer in self._asker.take():
-            self._say(frames.pack(frames.Kind.ANSWER, answer))
+        for number, answer in self._asker.take():
+            self._say(frames.pack_answer(number, answer))
 
     def _take_signal(self) -> None:
-        """Do as who has started us says: what asks to end is the end of the job."""
+        """Handle a signal of the program that started us: one that asks to end ends the job."""
         assert self._signals is not None
         number = self._signals.take()
         if number in PASSED_ON and self._processes is not None and not self._together:
@@ -262,9 +269,9 @@ class Agent:
         )
 
     def _forward(self, descriptor: int) -> bool:
-        """Pass on what a rank has printed; False when there is nothing (yet, or any more)."""
+        """Forward a rank's output; False when there is none yet, or the stream has ended."""
         if descriptor not in self._streams:
-            # Drained and closed since it was found readable.
+            # Drained and closed since poll reported it.
             return False
         try:
             data = os.read(descriptor, _READ_BYTES)
@@ -283,7 +290,7 @@ class Agent:
         os.close(descriptor)
 
     def _drain(self) -> None:
-        """Pass on what dead processes left in their pipes."""
+        """Forward the output that dead processes left in their pipes."""
         for descriptor in list(self._streams):
             while self._forward(descriptor):
                 pass
@@ -291,7 +298,7 @@ class Agent:
                 self._forget(descriptor)
 
     def _abandon(self, why: str) -> None:
-        """The launcher is gone, and with it whoever wants to hear of the ranks."""
+        """End the ranks: the launcher is gone, and nobody else reads their output."""
         if why:
             with contextlib.suppress(OSError):
                 print(f"sirtaki agent: {why}; ending the processes here", file=sys.stderr)
@@ -329,7 +336,7 @@ class Agent:
 
 
 def _signal(processes: LocalProcesses, kind: frames.Kind, payload: bytes) -> None:
-    """Do what a frame asks for. Raises FrameError."""
+    """Send the ranks the signal that a frame asks for. Raises FrameError."""
     if kind == frames.Kind.INTERRUPT:
         processes.interrupt()
     elif kind == frames.Kind.TERMINATE:
@@ -343,7 +350,7 @@ def _signal(processes: LocalProcesses, kind: frames.Kind, payload: bytes) -> Non
 def main() -> int:
     """Serve the launcher at the other end of standard input and output."""
     reader, writer = os.dup(0), os.dup(1)
-    # Nothing else may print among the frames or eat from the lifeline.
+    # Nothing else may print between the frames or read from the lifeline.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     Agent(reader, writer).run()

@@ -1,4 +1,4 @@
-"""Agents that a scheduler's program starts: they call the launcher, one for each host."""
+"""Accepts the connections of agents that a scheduler's program starts, one on each host."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _FLUSH_LOOK_SECONDS = 0.002
 
 
 def secure(sock: socket.socket, pair: tuple[socket.socket, socket.socket] | None = None) -> Relay:
-    """Put a plain socket before a proved connection of launcher and agent; see `Relay`."""
+    """Return a relay with a plain socket for an authenticated connection; see `Relay`."""
     assert isinstance(sock, TlsSocket)
-    # Both send signs of life, so their silence says more than that of the network.
+    # Both ends send pings, so their silence is a better sign than the network's.
     tcp_socket.tune(sock, unsent_seconds=0, silent_seconds=0)
     return Relay(sock, silent_seconds=0, pair=pair)
 
 
 class AgentServer(Server):
-    """Takes the calls of agents, by TLS alone, once they have proved to know the job's secret.
+    """Accepts agents, by TLS only, after they have proved that they know the job's secret.
 
-    addresses: numeric ones, to listen on. hosts: the names of those that have agents; an agent
-    claims the number of its host. complete: called, in the server's thread, when all have called.
-    log: see `RejectionLog`. port: to listen at, any if 0. `address` is what agents need, valid from
-    construction on. `relays`: of the hosts whose agents have called. Raises OSError when it cannot
-    listen.
+    addresses: numeric ones, to listen on. hosts: the names of those with agents; an agent claims
+    the number of its host. complete: called, in the server's thread, when all have connected. log:
+    see `RejectionLog`. port: to listen at, any if 0. `address` is where agents connect, valid from
+    construction on. `relays`: of the hosts whose agents have connected. Raises OSError when it
+    cannot listen.
     """
 
     def __init__(
@@ -71,37 +71,37 @@ class AgentServer(Server):
             ours.close()
 
     def socket_of(self, number: int) -> socket.socket:
-        """Return the plain end of the connection to a host's agent, which may be still to come."""
+        """Return the plain end of the connection to a host's agent, possibly before it is made."""
         return self._ours[number]
 
     def give_up(self, numbers: Iterable[int]) -> None:
-        """Wait no longer for the agents of these hosts: their sockets end."""
+        """Stop waiting for the agents of these hosts: their sockets are closed."""
         with self._lock:
             for number in numbers:
                 if number in self._awaited:
                     self._awaited.pop(number)[0].close()
 
     def hang_up(self, numbers: Iterable[int]) -> None:
-        """Send the agents of these hosts nothing more, which ends them."""
+        """Close the direction to the agents of these hosts, which ends them."""
         for number in numbers:
             with contextlib.suppress(OSError):
                 self._ours[number].shutdown(socket.SHUT_WR)
 
     def flush(self, number: int, sent: int, seconds: float) -> None:
-        """Wait at most so long until all bytes sent so far to a host are out of this process."""
+        """Wait at most `seconds` until all bytes sent so far to a host have left this process."""
         relay = self.relays.get(number)
         give_up_at = time.monotonic() + seconds
         while relay is not None and relay.passed < sent and time.monotonic() < give_up_at:
             time.sleep(_FLUSH_LOOK_SECONDS)
 
     def cut(self, number: int) -> None:
-        """Break the connection to a host off at once, or wait for it no longer."""
+        """Break the connection to a host at once, or stop waiting for it."""
         self.give_up([number])
         with contextlib.suppress(OSError):
             self._ours[number].shutdown(socket.SHUT_RDWR)
 
     def handle(self, peer: Peer) -> bool:
-        """See `Server.handle`: an agent has proved itself."""
+        """See `Server.handle`; the peer is an authenticated agent."""
         number = int.from_bytes(peer.claim, "big")
         if number >= len(self._hosts):
             raise ValueError(f"host {number} of {len(self._hosts)} is none of this job's")
@@ -118,7 +118,7 @@ class AgentServer(Server):
 class CallChannel:
     """The connection that an agent makes; see `Channel`.
 
-    server: takes it. number: of the host. starter: starts the agent.
+    server: accepts it. number: of the host. starter: starts the agent.
     """
 
     errors: int | None = None
@@ -134,12 +134,15 @@ class CallChannel:
         self._starter.begin(self._server.give_up, self._server.hang_up)
         return self._socket
 
+    def reached(self) -> None:
+        """See `Channel`: the server knows already."""
+
     def flush(self, sent: int, seconds: float) -> None:
         """See `Channel`."""
         self._server.flush(self._number, sent, seconds)
 
     def wait(self) -> int | None:
-        """See `Channel`: the starter may go on for other hosts."""
+        """See `Channel`: the starter may still run for other hosts."""
         return self._starter.code
 
     def explain(self, code: int | None, _lines: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a job still waits for before all its processes run, and for how long."""
+"""The hosts and processes that a job waits for at its start, with their deadlines."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 from sirtaki.launch.errors import FAILED
 from sirtaki.launch.processes.events import Event, HostProcesses
 
-# How long other hosts may still say why they cannot take the job once one has.
+# How long other hosts may still report why they refuse the job, after the first has.
 _LAST_CALL_SECONDS = 1.0
 ABSENT_SECONDS = 2.0
 
 
 class Awaited:
-    """Hosts that have not come and processes that have not started.
+    """Hosts that have not answered and processes that have not started.
 
-    seconds: for all processes to start. absent: the hosts. refusals: why some cannot take the job.
+    seconds: for all processes to start. absent: the hosts. refusals: why some refuse the job.
     processes: those that have not started.
     """
 
@@ -29,30 +29,30 @@ class Awaited:
         self.processes = {process.id for host in hosts for process in host.planned}
 
     def expect(self, hosts: Iterable[HostProcesses]) -> None:
-        """Wait for these hosts, from now on."""
+        """Wait for these hosts from now on."""
         self.absent += hosts
         self._name_at = time.monotonic() + ABSENT_SECONDS
 
     def extend(self, seconds: float) -> None:
-        """Leave out time in which nobody could come."""
+        """Extend the deadline by time in which nobody could answer."""
         self._start_by += seconds
 
     def deadlines(self, ending: bool) -> list[float]:
-        """When there is something to say of those that are awaited. ending: the job is."""
+        """Return the deadlines of those that are awaited. ending: whether the job ends."""
         found = [self._start_by] if self.processes and not ending else []
         return [*found, self._name_at] if self.absent and self._name_at is not None else found
 
     def refuse(self, host: HostProcesses, event: Event) -> None:
-        """Take down why a host cannot take the job."""
+        """Record why a host refuses the job."""
         self.refusals[host.host] = event
         if host in self.absent:
             self.absent.remove(host)
-        # Others may have the same reason; one list of all is more use than the first alone.
+        # Others may refuse for the same reason; a list of all is more useful than the first.
         soon = time.monotonic() + _LAST_CALL_SECONDS if self.absent else 0.0
         self._start_by = min(self._start_by, soon)
 
     def named(self, now: float) -> str:
-        """Return, once, for which hosts we wait, when that takes long; else ""."""
+        """Return, once, a message with the hosts that take long to answer; else ""."""
         if self._name_at is None or now <= self._name_at:
             return ""
         self._name_at = None
@@ -60,7 +60,7 @@ class Awaited:
         return names and f"waiting for host{'s' if len(self.absent) > 1 else ''} {names} ..."
 
     def given_up(self, now: float) -> tuple[str, int] | None:
-        """Return which hosts did not come and why, or which rank, with the exit code; if so."""
+        """Return the message and exit code after the deadline or a refusal, else None."""
         if not self.processes or now <= self._start_by:
             return None
         if self.refusals:

@@ -1,7 +1,8 @@
-"""Ways to an agent: a socket, and whoever has started it."""
+"""Channels to agents: a socket, and the program that started the agent."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -10,41 +11,44 @@ from typing import Protocol
 
 from sirtaki.launch.errors import LaunchError
 
-_END_SECONDS = 5.0
+END_SECONDS = 5.0
 Explain = Callable[[int | None, Sequence[str]], str]
 
 
 class Channel(Protocol):
-    """The way to one agent.
+    """The channel to one agent.
 
-    errors: the descriptor of lines for the user, None where they reach the user by themselves.
+    errors: the descriptor of lines for the user, None if the user sees them directly.
     """
 
     errors: int | None
 
     def open(self, host: str) -> socket.socket:
-        """Let the agent of a host be started; returns where to talk to it. Raises LaunchError."""
+        """Start the agent of a host; returns the socket that leads to it. Raises LaunchError."""
+
+    def reached(self) -> None:
+        """Record that the agent has answered."""
 
     def flush(self, sent: int, seconds: float) -> None:
-        """Wait at most so long until all bytes sent so far are out of this process."""
+        """Wait at most `seconds` until all bytes sent so far have left this process."""
 
     def wait(self) -> int | None:
-        """Wait a little for the end of what has started the agent; returns its exit code."""
+        """Wait briefly for the end of the program that started the agent; returns its exit code."""
 
     def explain(self, code: int | None, lines: Sequence[str]) -> str:
-        """Say why the way has ended before the agent was ready, from the last lines printed."""
+        """Explain, from the last lines printed, why the channel closed before `reached`."""
 
     def cut(self) -> None:
-        """Break it off at once."""
+        """Break the connection at once."""
 
     def close(self, patiently: bool) -> None:
-        """Wait for the end of what has started the agent; patiently: let it end by itself."""
+        """Wait for the program that started the agent; patiently: let it end by itself."""
 
 
 class ProgramChannel:
     """The standard streams of a program that runs an agent elsewhere, such as ssh.
 
-    argv: program and arguments. explain: says why it has ended, see `Channel`.
+    argv: program and arguments. explain: see `Channel`.
     """
 
     def __init__(self, argv: Sequence[str], explain: Explain) -> None:
@@ -54,10 +58,10 @@ class ProgramChannel:
         self._process: subprocess.Popen[bytes] | None = None
 
     def open(self, host: str) -> socket.socket:
-        """Start the program, in a session of its own, out of Ctrl-C's reach."""
-        ours, theirs = socket.socketpair()
-        with theirs:
+        """Start the program in a session of its own, which Ctrl-C does not reach."""
+        with contextlib.ExitStack() as failed:
             try:
+                ours, theirs = map(failed.enter_context, socket.socketpair())
                 self._process = subprocess.Popen(
                     self._argv,
                     stdin=theirs.fileno(),
@@ -66,23 +70,27 @@ class ProgramChannel:
                     start_new_session=True,
                 )
             except OSError as error:
-                ours.close()
                 raise LaunchError(
                     f"host {host} cannot be reached: {self._argv[0]!r} here: {error.strerror}"
                 ) from None
+            failed.pop_all()
+        theirs.close()
         assert self._process.stderr is not None
         self.errors = self._process.stderr.fileno()
         os.set_blocking(self.errors, False)
         return ours
 
+    def reached(self) -> None:
+        """See `Channel`: nothing waits for it."""
+
     def flush(self, sent: int, seconds: float) -> None:
-        """See `Channel`: the program has it."""
+        """See `Channel`: the program has the bytes already."""
 
     def wait(self) -> int | None:
         """See `Channel`."""
         assert self._process is not None
         try:
-            return self._process.wait(_END_SECONDS)
+            return self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.wait()

@@ -1,7 +1,7 @@
-"""What a scheduler starts on each host: an agent that calls the launcher.
+"""The agent that a scheduler starts on each host; it connects to the launcher.
 
-Run as `connecting_agent.py FOLDER [HOST]`, see `shared_folder`. Without HOST, a number, the
-variables of the step say which host of the job this is.
+Run as `connecting_agent.py FOLDER [HOST]`, see `shared_folder`. HOST is a number; without it, the
+variables of the step give the number of this host.
 """
 
 from __future__ import annotations
@@ -16,36 +16,33 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    # The folder of this file gives way to that of the package, wherever it is on this host.
+    # Replace the folder of this file by that of the package, wherever it is on this host.
     sys.path[0] = str(Path(__file__).resolve().parents[3])
 
 import sirtaki
 from sirtaki.launch.errors import FAILED, LaunchError
+from sirtaki.launch.hosts.shared_folder import SECRET, read_job
 from sirtaki.launch.processes.agent import Agent
 from sirtaki.launch.processes.agent_server import secure
 from sirtaki.launch.processes.signals import SignalWatch
-from sirtaki.launch.starters.shared_folder import SECRET, read_job
 from sirtaki.rendezvous.network.dial import dial
 from sirtaki.rendezvous.stores.tcp_store import endpoints_of
 from sirtaki.rendezvous.trust import auth
 from sirtaki.rendezvous.trust.secret import read_secret
+from sirtaki.schedulers import table
 
 _FLUSH_SECONDS = 5.0
 _READ_BYTES = 1 << 16
-# Slurm signals all processes of a step, the others those of the agent's session.
-_STEP = "SLURM_STEP_ID"
 
 
 def host_and_count(environ: Mapping[str, str]) -> tuple[int, int]:
-    """Return the number of this host and how many there are, from a step's own variables only.
+    """Return the number of this host and the number of hosts, from a step's own variables only.
 
-    Raises LaunchError when this is no task of a step.
+    Raises LaunchError when this process is not a task of a step.
     """
-    for needed, number, count in (
-        ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
-        (_STEP, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-    ):
-        if needed in environ:
+    for each in table.here(environ):
+        if each.has_task(environ):
+            _, number, count = each.task
             with contextlib.suppress(KeyError, ValueError):
                 return int(environ[number]), int(environ[count])
     raise LaunchError(
@@ -83,28 +80,31 @@ def call(
 
 
 def _take_all_cores() -> None:
-    """Run on all CPUs of the step: Slurm may bind a task to as many as one task asks for.
+    """Run on all CPUs of the step: Slurm may bind a task to the CPUs of a single task.
 
-    srun can be told not to, and complains about that where it binds nothing. The step's cgroup, not
-    this, is what keeps us off other jobs' cores.
+    An option of srun prevents that, but srun complains about it where it binds nothing. The step's
+    cgroup, not the binding, keeps us off other jobs' cores.
     """
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
 
 def serve(job: Mapping[str, Any], secret: bytes, number: int, patient: bool = False) -> Agent:
-    """Be the agent of a host until the job is over; returns what it was. See `call`."""
+    """Serve as the agent of a host until the job is over; returns the agent. See `call`."""
     relay = secure(call(job, secret, number, patient))
     with SignalWatch() as signals:
-        # Nothing else may take what is for us.
+        # Nothing else may read our input.
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         ours = relay.socket.fileno()
-        together = _STEP in os.environ
+        # A step's signals go to all its processes, others only to the agent's session.
+        together = any(
+            each.signals_all and each.has_task(os.environ) for each in table.here(os.environ)
+        )
         if together:
             _take_all_cores()
         agent = Agent(ours, os.dup(ours), signals, together)
         agent.run()
-    # What is closed before the other side has hung up may lose what is on its way there.
+    # A close before the launcher has hung up could lose data in flight.
     deadline = time.monotonic() + _FLUSH_SECONDS
     relay.socket.settimeout(_FLUSH_SECONDS)
     with contextlib.suppress(OSError):
@@ -117,7 +117,7 @@ def serve(job: Mapping[str, Any], secret: bytes, number: int, patient: bool = Fa
 def main(arguments: list[str]) -> int:
     """Serve the launcher that the folder names; returns the exit code."""
     who = f"sirtaki agent on {socket.gethostname()}"
-    # The working folder of the job will be ours too.
+    # A relative path would change with the working folder.
     folder = Path(arguments[0]).absolute()
     try:
         job, secret = read_job(folder), read_secret(str(folder / SECRET))

@@ -1,38 +1,39 @@
-"""What the supervisor and the hosts of a job tell each other."""
+"""The types that the supervisor and the hosts of a job exchange."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from sirtaki.records import dataclass, field
+from sirtaki.questions.messages import Question
+from sirtaki.rendezvous.trust.auth import repr_without
 
 
-@dataclass(frozen=True)
-class Process:
-    """A process to be started.
+class Process(NamedTuple):
+    """A process to start.
 
-    id: its rank. place: which of the shares of its host's cores and GPUs is its own. environment:
-    what it has besides that of all. defaults: what it has unless one of these sets it.
+    id: its rank. place: the number of its share of the host's cores and GPUs. environment: its
+    variables besides those of all. defaults: variables that it gets unless one of these sets them.
+    terminal: the path of the terminal that it is attached to, "" for none.
     """
 
     id: int
     place: int
     environment: Mapping[str, str]
     defaults: Mapping[str, str]
+    terminal: str = ""
 
 
-@dataclass(frozen=True)
-class HostJob:
-    """What the processes of a job on one host have in common.
+class HostJob(NamedTuple):
+    """The settings that the processes of a job on one host share.
 
-    command: program and arguments, executed without a shell. environment: what all have, on other
-    hosts besides what the agent has. folder: where they work. places: how many share out the cores.
-    secret: the job's. grace: seconds from one signal that asks to end to the next. bind_to: as
-    --bind-to says, None where it says nothing. cpus: how many CPUs of the host a scheduler has
-    given to the job, None where nobody has said. gpus: of each place, None for all to all.
-    silent_seconds: how long a process may be silent until it is killed, 0 for ever; then the
-    processes are on their own, and what one that failed leaves running is killed.
+    command: program and arguments, executed without a shell. environment: the variables of all, on
+    other hosts besides the agent's. folder: the working folder. places: how many processes share
+    the cores. secret: the job's. grace: seconds between signals that ask to end. bind_to: the value
+    of --bind-to, or None. cpus: how many CPUs of the host a scheduler allocated, None if unknown.
+    gpus: per place, None if each process sees all. silent_seconds: how long a process may be silent
+    before it is killed, 0 for ever; if not 0, processes end independently, and the guardian kills
+    what a failed one leaves running.
     """
 
     command: Sequence[str]
@@ -46,27 +47,29 @@ class HostJob:
     gpus: int | None = None
     silent_seconds: float = 0.0
 
+    def __repr__(self) -> str:
+        return repr_without(self, "secret")
 
-@dataclass(frozen=True)
-class Event:
-    """What happened on a host.
 
-    kind: "ready" (the host can take the job), "started" (of one rank; `text` says which CPUs it
-    has, `streams` are the read ends of stdout and stderr where the rank is local, owned by the
-    receiver), "output" (`stream` and `data`, of a remote rank), "failed" (the rank could not be
-    started: `text` says why, or the command could not be executed and code is the errno),
-    "exited" (code is the exit code, or minus the signal's number; `text` the control group that ran
-    out of memory, if that is why), "said" (a line in `text` for the user), "refused" (the host
-    cannot take the job, `text` says why, code is the launcher's exit code), "cancelled" (who has
-    started the agent ends all there, with the signal `code`), "lost" (the host was cut off, `text`
-    says how), "answer" (`data`, to what was asked), or "done" (nothing is left of the job).
+class Event(NamedTuple):
+    """An event on a host.
+
+    kind: "ready" (the host can run the job), "started" (a rank; `text` describes its CPUs,
+    `streams` are the read ends of stdout and stderr of a local rank, owned by the receiver),
+    "output" (`stream` and `data`, of a remote rank), "failed" (the rank could not be started:
+    `text` is the reason, or the command could not be executed and code is the errno), "exited"
+    (code is the exit code, or minus the signal's number; `text` is the control group that ran out
+    of memory, if that is why), "said" (a line in `text` for the user), "refused" (the host cannot
+    run the job, `text` is the reason, code is the launcher's exit code), "cancelled" (the agent's
+    starter ends all there with the signal `code`), "lost" (the host was cut off, `text` describes
+    how), "answer" (`data`, to question number `code`), or "done" (no process is left).
     """
 
     kind: str
     rank: int = -1
     code: int = 0
     pid: int = 0
-    streams: list[int] = field(default_factory=list)
+    streams: Sequence[int] = ()
     stream: str = ""
     data: bytes = b""
     text: str = ""
@@ -75,49 +78,49 @@ class Event:
 class HostProcesses(Protocol):
     """The processes of a job on one host.
 
-    host: the name for messages. planned: what is to run here.
+    host: the name for messages. planned: the processes to run here.
     """
 
     host: str
     planned: Sequence[Process]
 
     def connect(self) -> None:
-        """Begin to reach the host; "ready" or "refused" follows."""
+        """Start to connect to the host; "ready" or "refused" follows."""
         return
 
     def free_port(self) -> int:
         """Return a port of a host that is ready, for a program of the ranks to listen on."""
 
     def start(self, processes: Sequence[Process]) -> None:
-        """Start processes on a host that is ready, of those planned; the job may run already."""
+        """Start some planned processes on a host that is ready; others may run already."""
 
     def channels(self) -> list[int]:
-        """The descriptors that are readable when there are events."""
+        """Return the descriptors that are readable when there are events."""
 
     def receive(self) -> list[Event]:
-        """Return what has happened; to be called when a channel is readable."""
+        """Return the events; called when a channel is readable."""
 
     def deadline(self) -> float | None:
-        """When (time.monotonic()) `expire` is to be called if nothing is received until then."""
+        """Return when (time.monotonic()) to call `expire` if nothing is received until then."""
         return None
 
     def expire(self) -> list[Event]:
-        """Return what follows from the silence."""
+        """Return the events that the host's silence causes."""
         return []
 
     def pause(self) -> None:
-        """Announce that we shall be stopped for a while, as by Ctrl-Z."""
+        """Announce that this process will be stopped for a while, as by Ctrl-Z."""
         return
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Resume after `pause`."""
         return
 
     def signal(self, rank: int, number: int) -> None:
-        """Send a signal to one process: one for ranks to those of its tree that await it."""
+        """Send a signal to one rank, or to those processes in its tree that handle it."""
 
-    def ask(self, job: str, question: str) -> bool:
-        """Ask the ranks of a job (see `hang.collect`); False: they are here, ask them yourself."""
+    def ask(self, job: str, question: Question, number: int) -> bool:
+        """Ask the ranks of a job (see `questions.collect`); False if the caller must ask them."""
         return False
 
     def interrupt(self) -> None:
@@ -126,11 +129,11 @@ class HostProcesses(Protocol):
     def terminate(self) -> None:
         """Ask all processes to end: SIGTERM, SIGKILL after the grace; "done" follows.
 
-        After `interrupt` there is nothing to add.
+        It has no effect after `interrupt`.
         """
 
     def kill(self) -> None:
         """Kill all processes at once; "done" follows."""
 
     def close(self) -> bool:
-        """End what still runs and wait for it; False when who watches it had come to harm."""
+        """End the remaining processes and wait; False if their watcher itself had failed."""

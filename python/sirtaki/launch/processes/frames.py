@@ -1,4 +1,4 @@
-"""How launcher and agent talk: one line of greeting, then frames of a kind, a length and bytes."""
+"""The protocol of launcher and agent: a greeting line, then frames of kind, length and bytes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Any
 
 from sirtaki.launch.processes.events import HostJob, Process
 from sirtaki.launch.processes.outcome import PASSED_ON
-from sirtaki.records import asdict
+from sirtaki.questions.messages import Question
 
 _HEADER = struct.Struct("!BI")  # kind, bytes that follow
-_OUTPUT = struct.Struct("!IB")  # rank, 0 for stdout and 1 for stderr; what was printed follows
+_OUTPUT = struct.Struct("!IB")  # rank, 0 for stdout and 1 for stderr; the output follows
+_ANSWER = struct.Struct("!I")
 _SIGNAL = struct.Struct("!BI")  # number, rank
 _GREETING = b"sirtaki-agent "
-# Start-up files of a shell may print before the agent does; a stream of that is a wrong program.
+# A shell's start-up files may print before the agent does; more output is not the agent's.
 _MAX_NOISE_BYTES = 1 << 20
 STREAMS = ("stdout", "stderr")
 
 PING_SECONDS = 1.0
-# Longer without any byte means that the connection is cut or the other end is stuck.
+# A longer silence means that the connection is cut or the other end is stuck.
 SILENCE_SECONDS = 5.0
 
 
@@ -32,20 +33,20 @@ def silence_seconds(job: HostJob) -> float:
 
 
 def ping_seconds(silence: float) -> float:
-    """Return how often to say something where a silence of so long would be too long."""
+    """Return the interval of pings where silence may last `silence` seconds."""
     return silence * PING_SECONDS / SILENCE_SECONDS
 
 
 class FrameError(ValueError):
-    """What arrived is not the protocol."""
+    """The data does not follow the protocol."""
 
 
 class Kind(enum.IntEnum):
-    """What a frame says: EVENT, OUTPUT and ANSWER the agent, PING both, all else the launcher.
+    """The kind of a frame. The agent sends EVENT, OUTPUT, ANSWER; both PING; the launcher the rest.
 
-    JOB says what the processes of the host have in common, START which of them to start now; PAUSE
-    announces a silence that means nothing, whatever comes next ends it. SIGNAL is for one process.
-    ASK is for the ranks, whose ANSWER is JSON.
+    JOB has the settings that the host's processes share, START the processes to start now. PAUSE
+    announces a harmless silence, which the next frame ends. SIGNAL is for one process. ASK is for
+    the ranks, whose ANSWER is the number of the question followed by JSON.
     """
 
     JOB = 1
@@ -62,7 +63,7 @@ class Kind(enum.IntEnum):
     ANSWER = 12
 
 
-# The most bytes of each kind, so that a wrong length is found before it is waited for.
+# The most bytes of each kind, to detect a wrong length before waiting for that many bytes.
 _LIMITS = {
     Kind.JOB: 64 << 20,
     Kind.TERMINATE: 0,
@@ -80,19 +81,19 @@ _LIMITS = {
 
 
 def pack(kind: Kind, payload: bytes = b"") -> bytes:
-    """Write one frame. Raises FrameError when the payload is longer than its kind allows."""
+    """Encode a frame. Raises FrameError when the payload is longer than its kind allows."""
     if len(payload) > _LIMITS[kind]:
         raise FrameError(f"{kind.name} of {len(payload)} bytes: at most {_LIMITS[kind]} are sent")
     return _HEADER.pack(kind, len(payload)) + payload
 
 
 def pack_json(kind: Kind, content: dict[str, Any]) -> bytes:
-    """Write one frame with JSON inside."""
+    """Encode a frame with JSON content."""
     return pack(kind, json.dumps(content).encode())
 
 
 def unpack_json(payload: bytes) -> dict[str, Any]:
-    """Read the JSON of a frame. Raises FrameError."""
+    """Decode the JSON of a frame. Raises FrameError."""
     try:
         content = json.loads(payload)
     except ValueError as error:
@@ -103,12 +104,12 @@ def unpack_json(payload: bytes) -> dict[str, Any]:
 
 
 def pack_output(rank: int, stream: str, data: bytes) -> bytes:
-    """Write what a rank has printed to `stream`, "stdout" or "stderr"."""
+    """Encode a rank's output on `stream`, "stdout" or "stderr"."""
     return pack(Kind.OUTPUT, _OUTPUT.pack(rank, STREAMS.index(stream)) + data)
 
 
 def unpack_output(payload: bytes) -> tuple[int, str, bytes]:
-    """Read rank, stream and bytes. Raises FrameError."""
+    """Decode rank, stream and bytes. Raises FrameError."""
     if len(payload) < _OUTPUT.size:
         raise FrameError(f"output of {len(payload)} bytes has no rank")
     rank, stream = _OUTPUT.unpack_from(payload)
@@ -117,13 +118,39 @@ def unpack_output(payload: bytes) -> tuple[int, str, bytes]:
     return rank, STREAMS[stream], payload[_OUTPUT.size :]
 
 
+def pack_question(job: str, question: Question, number: int) -> bytes:
+    """Encode a question to a job's ranks. number: repeated in their answer."""
+    return pack_json(Kind.ASK, {"job": job, "question": question.value, "number": number})
+
+
+def unpack_question(payload: bytes) -> tuple[str, Question, int]:
+    """Decode job, question and number. Raises FrameError."""
+    asked = unpack_json(payload)
+    try:
+        return str(asked["job"]), Question(asked["question"]), int(asked["number"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FrameError(f"not a question: {error!r}") from None
+
+
+def pack_answer(number: int, answer: bytes) -> bytes:
+    """Encode the ranks' answer to the question of that number."""
+    return pack(Kind.ANSWER, _ANSWER.pack(number) + answer)
+
+
+def unpack_answer(payload: bytes) -> tuple[int, bytes]:
+    """Decode number and answer. Raises FrameError."""
+    if len(payload) < _ANSWER.size:
+        raise FrameError(f"an answer of {len(payload)} bytes has no number")
+    return _ANSWER.unpack_from(payload)[0], payload[_ANSWER.size :]
+
+
 def pack_job(job: HostJob) -> bytes:
-    """Write what the processes of a host have in common."""
-    return pack_json(Kind.JOB, {**asdict(job), "secret": job.secret.hex()})
+    """Encode a host's job."""
+    return pack_json(Kind.JOB, {**job._asdict(), "secret": job.secret.hex()})
 
 
 def unpack_job(payload: bytes) -> HostJob:
-    """Read what `pack_job` has written. Raises FrameError."""
+    """Decode what `pack_job` encoded. Raises FrameError."""
     try:
         content = unpack_json(payload)
         return HostJob(**{**content, "secret": bytes.fromhex(content["secret"])})
@@ -132,12 +159,12 @@ def unpack_job(payload: bytes) -> HostJob:
 
 
 def pack_start(processes: Sequence[Process]) -> bytes:
-    """Write which processes are to be started."""
-    return pack_json(Kind.START, {"processes": [asdict(process) for process in processes]})
+    """Encode the processes to start."""
+    return pack_json(Kind.START, {"processes": [process._asdict() for process in processes]})
 
 
 def unpack_start(payload: bytes) -> list[Process]:
-    """Read what `pack_start` has written. Raises FrameError."""
+    """Decode what `pack_start` encoded. Raises FrameError."""
     try:
         return [Process(**each) for each in unpack_json(payload)["processes"]]
     except (KeyError, TypeError) as error:
@@ -145,12 +172,12 @@ def unpack_start(payload: bytes) -> list[Process]:
 
 
 def pack_signal(rank: int, number: int) -> bytes:
-    """Write which signal a process is to get."""
+    """Encode a signal for a process."""
     return pack(Kind.SIGNAL, _SIGNAL.pack(number, rank))
 
 
 def unpack_signal(payload: bytes) -> tuple[int, int]:
-    """Read rank and number. Raises FrameError for a signal that no process is sent."""
+    """Decode rank and number. Raises FrameError for a signal that is not allowed."""
     if len(payload) == _SIGNAL.size:
         number, rank = _SIGNAL.unpack(payload)
         if number in (*PASSED_ON, signal.SIGTERM, signal.SIGKILL):
@@ -159,13 +186,13 @@ def unpack_signal(payload: bytes) -> tuple[int, int]:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames."""
+    """Splits a stream of bytes into frames."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[tuple[Kind, bytes]]:
-        """Take more bytes; returns the frames completed by them. Raises FrameError."""
+        """Feed more bytes; returns the frames that they complete. Raises FrameError."""
         self._rest += data
         frames = []
         start = 0
@@ -186,14 +213,14 @@ class FrameReader:
 
 
 def greeting(version: str) -> bytes:
-    """Write the agent's first line; one before it ends what else may have been printed."""
+    """Encode the agent's first line; the line end before it ends any other output."""
     return b"\n" + _GREETING + version.encode() + b"\n"
 
 
 class GreetingReader:
-    """Finds the agent's greeting behind whatever the remote shell prints first.
+    """Detects the agent's greeting after any output of the remote shell.
 
-    noise: the lines before it. rest: the bytes behind it.
+    noise: the lines before it. rest: the bytes after it.
     """
 
     def __init__(self) -> None:
@@ -203,7 +230,7 @@ class GreetingReader:
         self._taken = 0
 
     def feed(self, data: bytes) -> str | None:
-        """Take more bytes; returns the agent's version once it is there. Raises FrameError."""
+        """Feed more bytes; returns the agent's version once it has arrived. Raises FrameError."""
         self._seen += data
         self._taken += len(data)
         start = 0

@@ -1,7 +1,7 @@
 """The program `guardian.py <fd>`, which watches a host's workers; see `guarding.watch`.
 
-It is started without `site` and finds the rest beside itself. The rest is imported, because Python
-keeps what it imports compiled, but compiles a program at each start.
+It is started without `site` and imports the rest from its own folder: Python caches the bytecode
+of modules, but compiles a program at each start.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The processes of this host: started, reported on and ended through one guardian."""
+"""The processes of this host, which one guardian starts, watches and ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sirtaki.launch.cores import binding
-from sirtaki.launch.cores.shared_heap import described, with_heap
 from sirtaki.launch.cores.shares import Share
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, NOT_FOUND, LaunchError
 from sirtaki.launch.hosts.torch_variables import complete, free_port
@@ -28,16 +27,17 @@ from sirtaki.rendezvous.host import presence
 from sirtaki.rendezvous.host.out_of_memory import Killed, newly_killed, own_killed
 from sirtaki.rendezvous.network.local_socket import receive_some
 from sirtaki.rendezvous.trust.secret import sealed_secret
+from sirtaki.rendezvous.words import refuse_shared_heap
 
 _EVENT_BYTES = 4096
-# What the guardian is told lies in a file in memory; what ranks share they ask for themselves.
+# The file size that memory files for the guardian need; ranks check that of shared memory.
 _FILE_BYTES = 1 << 20
-# How much longer than the grace after SIGINT and that after SIGTERM the guardian may take.
+# How much longer than both graces (after SIGINT and SIGTERM) the guardian may take.
 _ENDING_MARGIN = 20.0
 
 
 def enter_folder(folder: str) -> None:
-    """Make the working folder of a job ours. Raises LaunchError."""
+    """Change to the working folder of a job. Raises LaunchError."""
     try:
         os.chdir(folder)
     except OSError as error:
@@ -48,7 +48,7 @@ def enter_folder(folder: str) -> None:
 
 
 def require_system() -> None:
-    """Raise LaunchError unless this machine lets processes be watched and share memory."""
+    """Raise LaunchError unless processes can be watched and can share memory on this machine."""
     host = socket.gethostname()
     try:
         os.close(memory_file.create("sirtaki-probe"))
@@ -71,6 +71,11 @@ def require_system() -> None:
 
 def require_command(command: Sequence[str], path: str | None = None) -> None:
     """Raise LaunchError (exit code 127 or 126) unless the command's program can be executed."""
+    for word in command:
+        if "\0" in word:
+            raise LaunchError(
+                f"no program takes the argument {word!r}: it has a NUL", CANNOT_EXECUTE
+            )
     program = command[0]
     if shutil.which(program, path=path) is not None:
         return
@@ -82,11 +87,14 @@ def require_command(command: Sequence[str], path: str | None = None) -> None:
     where = "no such program on the PATH" if on_path else "no such file"
     if on_path and Path(program).is_file():
         where += f"; a script here is run as 'python {program}' or './{program}'"
-    raise LaunchError(f"command not found: {program!r} ({where})", NOT_FOUND)
+    from sirtaki.launch.flags.guesses import program_like  # agents load no parser
+
+    guess = program_like(program, path or os.environ.get("PATH", "")) if on_path else ""
+    raise LaunchError(f"command not found: {program!r} ({where}){guess}", NOT_FOUND)
 
 
 def _file(content: bytes) -> BinaryIO:
-    """Make a file in memory that holds this, to be read from its start."""
+    """Create a memory file with this content, positioned at its start."""
     file = os.fdopen(memory_file.create("sirtaki-job"), "w+b")
     file.write(content)
     file.seek(0)
@@ -96,10 +104,10 @@ def _file(content: bytes) -> BinaryIO:
 class LocalProcesses(HostProcesses):
     """Some ranks on this machine, one process group each, in the session of a guardian.
 
-    host: the name for messages. planned: which. job: `environment` is all that they have in common,
-    and they work where we do. together: whether who signals the guardian has signalled the ranks
-    too. The guardian ends everything when this process dies, even by SIGKILL. Raises LaunchError
-    for CPUs that are not there, and a SIRTAKI_SHARED_HEAP that is no value of it.
+    host: the name for messages. planned: the ranks. job: `environment` is all that they share; they
+    run in our working folder. together: whether the sender of a signal to the guardian sends it to
+    the ranks too. The guardian ends everything when this process dies, even by SIGKILL. Raises
+    LaunchError for CPUs that do not exist, and for variables of --shared-heap.
     """
 
     def __init__(
@@ -110,16 +118,20 @@ class LocalProcesses(HostProcesses):
         self._job = job
         self._base = dict(job.environment)
         self._together = together
+        try:
+            refuse_shared_heap(self._base)
+        except ValueError as error:
+            raise LaunchError(str(error)) from None
         self._shares = binding.shares_here(job.places, job.bind_to, self._base, job.cpus)
-        # What is wrong with it is said before anything is started.
-        with_heap(self._base)
         self._processes: dict[int, Process] = {}
-        # That of the ranks: ours may be raised before they start.
+        # The ranks' limit: ours may be raised before they start.
         self._open_files = open_files.limit()
         self._groups: set[int] = set()
         self._killed: list[Killed] = []
         with contextlib.suppress(OSError, ValueError):
             self._killed = own_killed()
+        # See `_interface_of`; None: not determined yet.
+        self._interface: dict[str, str] | None = None
         self._control: socket.socket | None = None
         self._guardian: subprocess.Popen[bytes] | None = None
 
@@ -128,23 +140,27 @@ class LocalProcesses(HostProcesses):
         return free_port()
 
     def start(self, processes: Sequence[Process]) -> None:
-        """Start processes. Raises LaunchError when one of them runs already."""
+        """Start processes. Raises LaunchError when one runs already, or none can be started."""
         for process in processes:
             if process.id in self._processes:
                 raise LaunchError(f"rank {process.id} runs already", FAILED)
-        if self._control is None:
-            self._control = self._start_guardian()
+        try:
+            if self._control is None:
+                self._control = self._start_guardian()
+            told = [
+                {
+                    "rank": process.id,
+                    "environment": self._complete_environment(process),
+                    "cpus": self._share(process).cpus,
+                    "terminal": process.terminal,
+                }
+                for process in processes
+            ]
+            with _file(marshal.dumps(told)) as file:
+                socket.send_fds(self._control, [b"start"], [file.fileno()])
+        except OSError as error:
+            raise LaunchError(f"no process can be started now: {error}", FAILED) from None
         self._processes |= {process.id: process for process in processes}
-        told = [
-            {
-                "rank": process.id,
-                "environment": self._complete_environment(process),
-                "cpus": self._share(process).cpus,
-            }
-            for process in processes
-        ]
-        with _file(marshal.dumps(told)) as file:
-            socket.send_fds(self._control, [b"start"], [file.fileno()])
 
     def _start_guardian(self) -> socket.socket:
         job = {
@@ -158,7 +174,7 @@ class LocalProcesses(HostProcesses):
         }
         guardian = take_guardian()
         self._guardian = guardian.program
-        # Through files in memory: an environment on a command line would be visible to everybody.
+        # Memory files, because everybody could see an environment on a command line.
         with _file(marshal.dumps(job)) as file, sealed_secret(self._job.secret) as secret:
             socket.send_fds(guardian.control, [b"job"], [file.fileno(), secret.fileno()])
         return guardian.control
@@ -168,23 +184,41 @@ class LocalProcesses(HostProcesses):
             **process.environment,
             **binding.gpu_share(process.place, self._job.gpus, self._base),
         }
-        defaults = {**process.defaults, **binding.default_threads(self._share(process))}
-        return {**complete(self._base, own, defaults), **with_heap({**self._base, **own})}
+        defaults = {
+            **process.defaults,
+            **binding.default_threads(self._share(process)),
+            **self._interface_of(process),
+        }
+        return complete(self._base, own, defaults)
+
+    def _interface_of(self, process: Process) -> dict[str, str]:
+        """Return the variable with the interface for PyTorch's Gloo in a job of several hosts."""
+        store = process.environment.get("SIRTAKI_RENDEZVOUS", "")
+        if store.startswith("unix:"):
+            return {}
+        if self._interface is None:
+            # Here, because jobs on one host start faster without it.
+            from sirtaki.launch.hosts.gloo_interface import VARIABLE, gloo_interface
+
+            chosen = self._base.get("SIRTAKI_IFACE", "")
+            name = gloo_interface(store, chosen.split(",") if chosen else ())
+            self._interface = {VARIABLE: name} if name else {}
+        return self._interface
 
     def _share(self, process: Process) -> Share:
-        """What a process has of the host; some share one where the host got more slots later."""
+        """Return the share of a process; shares are reused if the host got more slots later."""
         return self._shares[process.place % len(self._shares)]
 
     def channels(self) -> list[int]:
-        """The guardian's socket once it is started."""
+        """Return the guardian's socket once it is started."""
         return [] if self._control is None else [self._control.fileno()]
 
     def receive(self) -> list[Event]:
-        """Return the guardian's next event, waiting for it; "done" from the end on."""
+        """Wait for the guardian's next event and return it; "done" after the end."""
         try:
             data, streams = self._receive_message()
         except ConnectionResetError:
-            # Said once when the guardian ended without hearing us out; its reports still follow.
+            # Raised once if the guardian ended with unread commands; its reports still follow.
             data, streams = self._receive_message()
         if not data:
             return [Event("done")]
@@ -195,7 +229,6 @@ class LocalProcesses(HostProcesses):
             self._groups.add(message["pid"])
             process = self._processes[rank]
             share = binding.describe_share(self._share(process), self._base)
-            share += described({**self._base, **process.environment})
             started = Event(kind, rank, pid=message["pid"], streams=streams, text=share)
             return [started, *(self._neighbours() if first else [])]
         if kind == "failed":
@@ -209,16 +242,17 @@ class LocalProcesses(HostProcesses):
         return [Event(kind, rank, code, text=str(killed or ""))]
 
     def _neighbours(self) -> list[Event]:
-        """Say which of the user's jobs are bound to the same CPUs."""
+        """Return warnings about too few CPUs and about the user's other jobs on the same ones."""
         cpus = {cpu for share in self._shares for cpu in share.cpus}
-        return [Event("said", text=line) for line in binding.bound_neighbours(cpus)]
+        few = binding.too_few_cpus(len(self._processes), self._job.cpus)
+        return [Event("said", text=line) for line in (few, *binding.bound_neighbours(cpus)) if line]
 
     def _receive_message(self) -> tuple[bytes, list[int]]:
         assert self._control is not None
         return receive_some(self._control, _EVENT_BYTES, open_files.STREAMS_OF_A_RANK)
 
     def signal(self, rank: int, number: int) -> None:
-        """Send a signal to a rank, to those of its processes that await it."""
+        """Send a signal to those processes of a rank that handle it."""
         self._say(b"signal %d %d" % (number, rank))
 
     def running(self) -> list[int]:
@@ -234,7 +268,7 @@ class LocalProcesses(HostProcesses):
         self._say(b"terminate")
 
     def orphan(self) -> None:
-        """Let all processes end because the launcher, on another host, is gone."""
+        """End all processes because the launcher, on another host, is gone."""
         self._say(b"orphaned" if self._job.silent_seconds else b"terminate")
 
     def kill(self) -> None:
@@ -242,7 +276,7 @@ class LocalProcesses(HostProcesses):
         self._say(b"kill")
 
     def close(self) -> bool:
-        """End what still runs and wait for it; False when the guardian itself had come to harm."""
+        """End the remaining processes and wait; False if the guardian itself had failed."""
         if self._control is None or self._guardian is None:
             return True
         self._control.close()
@@ -267,8 +301,8 @@ class LocalProcesses(HostProcesses):
 
 
 def _await(process: subprocess.Popen[bytes], seconds: float) -> int:
-    """Return its exit code as soon as it ends. Raises TimeoutExpired."""
-    # `wait` looks again and again, in intervals that grow to 50 ms. Old kernels cannot do better.
+    """Return a process's exit code as soon as it ends. Raises TimeoutExpired."""
+    # `wait` polls at intervals of up to 50 ms; a pidfd does not, but old kernels have none.
     with contextlib.suppress(AttributeError, OSError):
         descriptor = os.pidfd_open(process.pid)
         try:

@@ -1,4 +1,4 @@
-"""The limit of open files, of which one process that serves many ranks needs more than others."""
+"""The limit of open files, which a process that serves many ranks has to raise."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MARGIN = 32
 
 
 def limit() -> int:
-    """Return how many files this process may have open, as programs find it."""
+    """Return the soft limit of open files of this process."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 @contextlib.contextmanager
 def room_for(count: int) -> Iterator[None]:
-    """Let this process have so many more files open than now. Raises LaunchError."""
+    """Let this process open `count` more files than now. Raises LaunchError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = len(list(Path("/proc/self/fd").iterdir())) + count + _MARGIN
     if soft == resource.RLIM_INFINITY or needed <= soft:

@@ -1,45 +1,49 @@
-"""How a job ends (well, with the first rank that failed, or by a signal), and what decides it."""
+"""The outcome of a job (success, first failed rank, or signal), and the policy that decides."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sirtaki.launch.errors import JobError
 from sirtaki.launch.output.first_error import FirstError
 from sirtaki.launch.processes.events import HostProcesses, Process
-from sirtaki.records import dataclass, field
 
-# What ends no job: the ranks get it, who save their state, say where they are, or end by it.
+# Signals that do not end the job but go to the ranks, which save state, print stacks, or end.
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 
 
-@dataclass(frozen=True)
-class Failure:
-    """The first worker that did not end well: exit code, 128 + n when signal n killed it."""
+class Failure(NamedTuple):
+    """The first worker that failed: its exit code, 128 + n when signal n killed it."""
 
     rank: int
     exit_code: int
     signal_name: str | None = None
 
 
-@dataclass
 class Outcome:
-    """How a job ended: well, with a first failure, or by a signal to the launcher.
+    """How a job ended: with success, with a first failure, or by a signal to the launcher.
 
-    first_error: what led to the failure, where a rank has said it. exit_code: of the launcher,
-    where the processes have left before their work was done, as they were asked to. stalled: ranks
-    had waited for too long for others. out_of_memory: the control group of each rank that was
-    killed for that.
+    first_error: the cause of the failure, if a rank printed it. exit_code: of the launcher, if the
+    processes were asked to leave and left before their work was done. stalled: ranks had waited too
+    long for others. out_of_memory: the control group of each rank killed for lack of memory.
     """
 
-    failure: Failure | None = None
-    signal_number: int | None = None
-    exit_code: int | None = None
-    first_error: FirstError | None = field(default=None, compare=False, repr=False)
-    stalled: bool = field(default=False, compare=False, repr=False)
-    out_of_memory: dict[int, str] = field(default_factory=dict, compare=False, repr=False)
+    def __init__(
+        self, failure: Failure | None = None, first_error: FirstError | None = None
+    ) -> None:
+        self.failure = failure
+        self.signal_number: int | None = None
+        self.exit_code: int | None = None
+        self.first_error = first_error
+        self.stalled = False
+        self.out_of_memory: dict[int, str] = {}
+
+    @property
+    def success(self) -> bool:
+        """Whether nothing failed and nobody ended the job."""
+        return self.failure is None and self.signal_number is None and self.exit_code is None
 
 
 def failure_of(rank: int, code: int) -> Failure:
@@ -50,18 +54,17 @@ def failure_of(rank: int, code: int) -> Failure:
 
 
 def signal_name(number: int) -> str:
-    """Return what people call a signal."""
+    """Return the name of a signal."""
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """A job is to end.
+class Verdict(NamedTuple):
+    """The decision to end a job.
 
-    symptom: what was seen. reason: the rank that failed, or the error that ends it.
+    symptom: the observation. reason: the rank that failed, or the error that ends the job.
     """
 
     symptom: str
@@ -69,33 +72,33 @@ class Verdict:
 
 
 class Crew(Protocol):
-    """What a policy can have done while a job runs."""
+    """The actions that a policy can request while a job runs."""
 
     def add(self, host: HostProcesses) -> None:
-        """Reach one more host; the policy is told when it is ready. Raises LaunchError."""
+        """Connect to one more host; `Policy.ready` follows. Raises LaunchError."""
 
     def launch(self, host: HostProcesses, processes: Sequence[Process]) -> None:
         """Start processes on a host that is ready."""
 
     def finish(self) -> None:
-        """End what still runs of a job that has done its work."""
+        """End the remaining processes of a job that has done its work."""
 
 
 class Policy:
-    """Decides; the supervisor sees and carries out. None: the job goes on.
+    """Decides what the supervisor does on events; None means that the job goes on.
 
-    This one lets everything go on, and adds no host.
+    This base class always lets the job go on, and adds no host.
     """
 
     def begin(self, crew: Crew) -> int | None:
-        """The job begins. Returns a descriptor that is readable when `look` is to be called."""
+        """The job begins. Returns a descriptor that is readable when `look` has to be called."""
         return None
 
     def ready(self, host: HostProcesses) -> None:
-        """A host that was added can take processes."""
+        """A host that was added can start processes."""
 
     def refused(self, host: str, why: str) -> Verdict | None:
-        """A host that was added cannot be reached or cannot take the job."""
+        """A host that was added cannot be reached or cannot run the job."""
         return None
 
     def ended(self, rank: int, host: str, code: int) -> Verdict | None:
@@ -107,24 +110,24 @@ class Policy:
         return None
 
     def cancelled(self, host: str, number: int) -> bool:
-        """Who has started a host's agent ends all there by a signal. True: the job goes on."""
+        """The starter of a host's agent ends all there by a signal. True: the job goes on."""
         return False
 
     def asked(self, number: int) -> bool:
-        """The launcher has got a signal. True: the policy sees to the processes' end."""
+        """The launcher received a signal. True: the policy ends the processes."""
         return False
 
     @property
     def exit_code(self) -> int | None:
-        """With what the launcher is to exit where the processes have left by themselves."""
+        """The launcher's exit code if the processes have left by themselves."""
         return None
 
     def gone(self, host: HostProcesses) -> Verdict | None:
-        """Nothing is left of the job on a host that was added."""
+        """No process of the job is left on a host that was added."""
         return None
 
     def deadline(self) -> float | None:
-        """When (time.monotonic()) `look` is to be called at the latest."""
+        """Return when (time.monotonic()) `look` has to be called at the latest."""
         return None
 
     def look(self) -> Verdict | None:
@@ -133,12 +136,12 @@ class Policy:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the job goes on while no host has processes of it."""
+        """Whether the job goes on while no host has processes."""
         return False
 
 
 class FirstFailureEnds(Policy):
-    """The first process that ends badly ends the job, and so does the loss of a host."""
+    """The first process that fails ends the job, and so does the loss of a host."""
 
     def ended(self, rank: int, host: str, code: int) -> Verdict | None:
         """See `Policy`."""

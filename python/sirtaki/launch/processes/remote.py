@@ -1,4 +1,4 @@
-"""The ranks of another host: an agent there, over whatever way leads to it."""
+"""The ranks of another host, managed by an agent there over a channel."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sirtaki
+from sirtaki.launch.errors import FAILED, LaunchError
 from sirtaki.launch.processes import frames
 from sirtaki.launch.processes.channels import Channel
 from sirtaki.launch.processes.events import Event, HostJob, Process
+from sirtaki.questions.messages import Question
+from sirtaki.rendezvous.lasting import begin
 
 _READ_BYTES = 1 << 16
 _KEPT_LINES = 5
 
 
 class _Writer(threading.Thread):
-    """Sends what is put in, and a sign of life whenever that is nothing.
+    """Sends the frames put in, and a ping whenever there is none.
 
-    A thread, so that a terminal that takes no output does not make the agents believe us dead.
+    It is a thread, so that the agents do not believe us dead while a terminal blocks our output.
     """
 
     def __init__(self, channel: Channel, sock: socket.socket, ping: float) -> None:
@@ -41,11 +44,11 @@ class _Writer(threading.Thread):
         self._frames.put(frame)
 
     def pause(self) -> None:
-        """Announce a silence, and keep it until `resume`; returns when it is announced."""
+        """Announce a silence that lasts until `resume`; returns once it is announced."""
         self._silent.clear()
         self._resumed.clear()
         self._frames.put(frames.pack(frames.Kind.PAUSE))
-        # A connection that does not even take this is noticed without it.
+        # The reader notices a connection that does not even accept this frame.
         self._silent.wait(frames.PING_SECONDS)
 
     def resume(self) -> None:
@@ -54,7 +57,7 @@ class _Writer(threading.Thread):
         self._frames.put(frames.pack(frames.Kind.PING))
 
     def run(self) -> None:
-        # Whoever reads notices the end of the other side.
+        # The reader notices the end of the other side.
         sent = 0
         with contextlib.suppress(OSError):
             while True:
@@ -76,9 +79,9 @@ class _Writer(threading.Thread):
 class RemoteProcesses:
     """Some ranks on another host.
 
-    host: the name for messages. planned: which. channel: leads to the agent there. job: what it is
-    told with the first start, when it has proved to be our agent. patience: for how many seconds it
-    is waited for, None where the whole job has a limit for that.
+    host: the name for messages. planned: the ranks. channel: leads to the agent. job: sent with the
+    first start, when the agent has greeted us. patience: how many seconds to wait for the agent,
+    None if the job has a limit for all hosts.
     """
 
     def __init__(
@@ -112,49 +115,55 @@ class RemoteProcesses:
         self._lost = False
 
     def connect(self) -> None:
-        """Open the way to the agent. Raises LaunchError."""
+        """Open the channel to the agent. Raises LaunchError."""
         self._socket = self._channel.open(self.host)
         self._open = [self._socket.fileno()]
         if self._channel.errors is not None:
             self._open.append(self._channel.errors)
-        self._writer = _Writer(
+        writer = _Writer(
             self._channel, self._socket, frames.ping_seconds(frames.silence_seconds(self._job))
         )
-        self._writer.start()
+        try:
+            begin(writer)
+        except OSError as error:
+            self._channel.close(patiently=False)
+            self._socket.close()
+            raise LaunchError(f"host {self.host} cannot be reached: {error}", FAILED) from None
+        self._writer = writer
         self._last_heard = time.monotonic()
 
     def free_port(self) -> int:
-        """Return the port that the agent has found."""
+        """Return the free port that the agent reported."""
         return self._free_port
 
     def start(self, processes: Sequence[Process]) -> None:
-        """Send what to start."""
+        """Send the agent the processes to start."""
         if not self._started:
             self._started = True
             self._send(frames.pack_job(self._job))
-            # From here on the agent says something more often, but it has to read that first.
+            # The agent pings more often from here on, but it has to read the job first.
             self._silence = frames.silence_seconds(self._job)
             self._last_heard = time.monotonic()
         self._ranks |= {process.id for process in processes}
         self._send(frames.pack_start(processes))
 
     def channels(self) -> list[int]:
-        """Where the agent speaks, and what has started it, as long as they are open."""
+        """Return the open descriptors of the agent and of the program that started it."""
         return list(self._open)
 
     def deadline(self) -> float | None:
-        """When the agent will have been silent for too long."""
+        """Return when the agent will have been silent for too long."""
         patience = self._silence if self._ready else self._patience
         return None if self._over or patience is None else self._last_heard + patience
 
     def expire(self) -> list[Event]:
-        """Give the host up for lost."""
+        """Declare the host lost."""
         if not self._ready:
             return self._lose(f"no answer within {self._patience:g} s (--start-timeout)")
         return self._lose(f"nothing was heard of it for {self._silence:g} s")
 
     def receive(self) -> list[Event]:
-        """Return what the agent reports and what the program says."""
+        """Return the agent's reports and the program's messages."""
         events: list[Event] = []
         for descriptor in self.channels():
             try:
@@ -179,12 +188,12 @@ class RemoteProcesses:
             return b""
 
     def pause(self) -> None:
-        """Let the agent not take our silence for our end."""
+        """Announce our silence, so that the agent does not take it for our end."""
         if self._writer is not None and not self._over:
             self._writer.pause()
 
     def resume(self) -> None:
-        """Speak again; what the agent has said meanwhile is still to be read."""
+        """Resume pings; the agent's reports in between are still unread."""
         self._last_heard = time.monotonic()
         if self._writer is not None:
             self._writer.resume()
@@ -193,10 +202,10 @@ class RemoteProcesses:
         """See HostProcesses."""
         self._send(frames.pack_signal(rank, number))
 
-    def ask(self, job: str, question: str) -> bool:
+    def ask(self, job: str, question: Question, number: int) -> bool:
         """See HostProcesses."""
         if self._started and not self._over:
-            self._send(frames.pack_json(frames.Kind.ASK, {"job": job, "question": question}))
+            self._send(frames.pack_question(job, question, number))
         return True
 
     def interrupt(self) -> None:
@@ -212,7 +221,7 @@ class RemoteProcesses:
         if self._started:
             self._send(frames.pack(how))
         else:
-            # Before the start there is nothing to end but the connection.
+            # Before the start only the connection has to be ended.
             self._channel.cut()
 
     def kill(self) -> None:
@@ -220,7 +229,7 @@ class RemoteProcesses:
         self._send(frames.pack(frames.Kind.KILL))
 
     def close(self) -> bool:
-        """Hang up, which ends what still runs there, and wait for what has started the agent."""
+        """Hang up, which ends the remaining processes, and wait for the agent's starter."""
         self._hang_up()
         if self._writer is not None:
             self._channel.close(patiently=self._ready and not self._lost)
@@ -245,7 +254,7 @@ class RemoteProcesses:
         self._errors = rest
         texts = [line.decode(errors="replace").rstrip() for line in lines if line.strip()]
         self._lines.extend(texts)
-        # Until the host is ready they may be the reason why not, and are told with that.
+        # Before the host is ready these lines may explain a failure, and are reported with it.
         return [Event("said", text=text) for text in texts] if self._ready else []
 
     def _take_data(self, data: bytes) -> list[Event]:
@@ -267,6 +276,7 @@ class RemoteProcesses:
     def _greet(self, version: str, greeting: frames.GreetingReader) -> list[Event]:
         self._greeting = None
         self._ready = True
+        self._channel.reached()
         if version != sirtaki.__version__:
             return self._give_up(
                 f"Sirtaki {version} is installed there, {sirtaki.__version__} runs here; install "
@@ -285,7 +295,8 @@ class RemoteProcesses:
             elif kind == frames.Kind.EVENT:
                 events.append(self._read_event(frames.unpack_json(payload)))
             elif kind == frames.Kind.ANSWER:
-                events.append(Event("answer", data=payload))
+                number, answer = frames.unpack_answer(payload)
+                events.append(Event("answer", code=number, data=answer))
         return events
 
     def _read_event(self, message: Mapping[str, Any]) -> Event:
@@ -314,7 +325,7 @@ class RemoteProcesses:
         return rank
 
     def _take_end(self) -> list[Event]:
-        """The program's standard output has ended: the agent is gone, well or not."""
+        """Handle the end of the program's standard output: the agent is gone, well or not."""
         if self._over:
             return []
         code = self._channel.wait()

@@ -1,7 +1,9 @@
-"""How launcher and agents hear of signals."""
+"""How launcher and agents receive signals."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import socket
 from types import FrameType
@@ -13,11 +15,11 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP, *PASSED_ON)
 
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:
-    """Be a handler."""
+    """Handle a signal without effect."""
 
 
 class SignalWatch:
-    """While entered, turns the signals that we obey into bytes readable at `reader`."""
+    """While entered, turns the signals that we handle into bytes readable at `reader`."""
 
     def __init__(self) -> None:
         self.reader, self._writer = socket.socketpair()
@@ -27,11 +29,11 @@ class SignalWatch:
     def __enter__(self) -> SignalWatch:
         self._writer.setblocking(False)
         self.reader.setblocking(False)
-        # Not by the handlers: Python runs them only once it is back from waiting.
+        # Not by the handlers, which Python runs only after a wait has returned.
         descriptor = self._writer.fileno()
         self._previous_wakeup = signal.set_wakeup_fd(descriptor, warn_on_full_buffer=False)
         for number in _SIGNALS:
-            # Whoever started us with a signal ignored (nohup, a shell's background) wants it so.
+            # A signal ignored at our start (by nohup, in a shell's background) stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, _do_nothing)
         return self
@@ -44,8 +46,15 @@ class SignalWatch:
         self._writer.close()
 
     def take(self) -> int | None:
-        """Return the next signal, None where it has been taken meanwhile."""
+        """Return the next signal, None if it was taken meanwhile or is not ours."""
         try:
-            return self.reader.recv(1)[0]
+            number = self.reader.recv(1)[0]
         except BlockingIOError:
             return None
+        if number in self._previous:
+            return number
+        # A signal of our caller's handler, such as asyncio's of SIGCHLD.
+        if self._previous_wakeup >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self._previous_wakeup, bytes([number]))
+        return None

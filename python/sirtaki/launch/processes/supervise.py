@@ -1,4 +1,4 @@
-"""Watching a job: output on its way, exits, signals, and the end of all when one fails."""
+"""Supervises a job: output, exits, signals, and the end of all when one fails."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, JobError, LaunchError
+from sirtaki.launch.job_watch import JobWatch
 from sirtaki.launch.output.destination import Waiter
 from sirtaki.launch.output.first_error import Errors
 from sirtaki.launch.output.output import Outputs
@@ -24,27 +25,27 @@ from sirtaki.launch.processes.outcome import (
     Outcome,
     Policy,
     Verdict,
+    failure_of,
     signal_name,
 )
 from sirtaki.launch.processes.signals import SignalWatch
-from sirtaki.launch.questions.job_watch import JobWatch
-from sirtaki.records import replace
 
 _LOOK_SECONDS = 0.5
 _CANCEL_SECONDS = 1.0
-# How long ranks may still say themselves that they have lost those of a host.
-_LOST_SECONDS = 0.5
+_LOST_SECONDS = 0.5  # for ranks to report themselves that they lost those of a host
+_CULPRIT_SECONDS = 6.0  # for the failure of a rank that others have lost to be noticed
+_SETTLE_SECONDS = 0.25  # the ranks' output about an error arrives by then
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
 
 class Supervisor:
     """Watches the processes of a job, on all its hosts, until none is left.
 
-    hosts: at least one; no rank starts before all hosts are ready. outputs: for what ranks print,
-    and sentences for the user. signals: None to leave signals to the caller. start_timeout: seconds
-    for all processes to start. some_wait: whether ranks wait for others to join them. verbose: say
-    what each rank gets of its host, and what is decided. policy: default, the first failure ends
-    the job. progress: says on a terminal what we wait for, default nothing. watch: looks for hangs.
+    hosts: at least one; no rank starts before all are ready. outputs: for the ranks' output and
+    messages to the user. signals: None to leave signals to the caller. start_timeout: seconds for
+    all processes to start. some_wait: whether ranks wait for others to join them. verbose: show
+    each rank's share of its host, and the decisions. policy: by default the first failure ends the
+    job. progress: shows on a terminal what the job waits for. watch: detects hangs.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Supervisor:
         watch: JobWatch | None = None,
     ) -> None:
         self._hosts = list(hosts)
-        # Those of them that the policy has added.
+        # The hosts that the policy has added.
         self._added: set[HostProcesses] = set()
         self._policy = policy or FirstFailureEnds()
         self._outputs = outputs
@@ -75,11 +76,11 @@ class Supervisor:
         self._some_wait = some_wait
         self._verbose = verbose
         self._ended: list[int] = []
-        # Ranks that ended badly, by themselves and because we wanted them to end.
+        # Ranks that failed by themselves, and ranks that ended because we asked them to.
         self._failed: list[int] = []
         self._asked: list[int] = []
         self._errors = outputs.errors or Errors()
-        # On which host each process runs.
+        # The host of each running process.
         self._running: dict[int, HostProcesses] = {}
         self._open: dict[HostProcesses, list[int]] = {}
         self._selector = selectors.DefaultSelector()
@@ -88,15 +89,18 @@ class Supervisor:
         self._broken: LaunchError | None = None
         self._ending = False
         self._end_at: float | None = None
-        # When the policy is to look again.
+        # Ranks that failed so far; the job's end waits while all of them are victims of others.
+        self._suspects: dict[int, Failure] = {}
+        self._settled_at = self._culprit_until = 0.0
+        # When to call the policy's `look` again.
         self._look_at: float | None = None
         self._away_since = time.monotonic()
 
     def run(self) -> Outcome:
-        """Watch to the end.
+        """Watch the job to its end.
 
         Raises JobError when a host cannot be reached or is lost or a worker cannot start,
-        LaunchError when their output cannot be kept.
+        LaunchError when their output cannot be copied.
         """
         healthy = True
         try:
@@ -119,11 +123,12 @@ class Supervisor:
                 self._come_back()
                 self._check_time()
             self._streams.drain()
+            self._name_failure(says=self._end_at is not None)
             self._outcome.first_error = self._errors.first(self._failed, self._asked)
             self._outcome.stalled = self._errors.stalled(self._failed)
             self._outcome.exit_code = self._policy.exit_code
         except KeyboardInterrupt:
-            # Of a caller who takes signals: the ranks hear of it as beside us in a terminal.
+            # The caller handles signals: the ranks get SIGINT as they would in a terminal.
             self._end(signal.SIGINT)
             raise
         finally:
@@ -136,14 +141,14 @@ class Supervisor:
                 self._watch_ranks.close()
         if self._broken is not None:
             raise self._broken
-        if not healthy and self._outcome == Outcome():
+        if not healthy and self._outcome.success:
             raise JobError("the process that watches the workers was killed")
         return self._outcome
 
     def _come_back(self) -> None:
-        """Do not take for silence of others that we did not listen.
+        """Extend deadlines by the time in which this process did not run.
 
-        A scheduler may have stopped us and all hosts.
+        A scheduler may have stopped this process and all hosts.
         """
         away = time.monotonic() - self._away_since
         self._away_since += away
@@ -152,7 +157,7 @@ class Supervisor:
             self._resume()
 
     def _connect(self) -> None:
-        """Reach all hosts at the same time."""
+        """Connect to all hosts at the same time."""
         for host in self._hosts:
             host.connect()
         remote = [host for host in self._hosts if host.channels()]
@@ -172,8 +177,14 @@ class Supervisor:
         self._added.add(host)
         if host.channels():
             self._watch(host)
-        else:
+            return
+        try:
             self._policy.ready(host)
+        except LaunchError:
+            self._added.remove(host)
+            self._hosts.remove(host)
+            host.close()
+            raise
 
     def launch(self, host: HostProcesses, processes: Sequence[Process]) -> None:
         """See `Crew`."""
@@ -190,7 +201,7 @@ class Supervisor:
             self._carry_out(self._policy.look())
 
     def _dismiss(self, host: HostProcesses) -> None:
-        """Nothing is left on a host that the policy has added."""
+        """Remove a host, added by the policy, that has no process left."""
         self._added.remove(host)
         self._hosts.remove(host)
         host.close()
@@ -203,7 +214,7 @@ class Supervisor:
         # Rank 0 is on the first of the hosts.
         port = {"MASTER_PORT": str(self._hosts[0].free_port())}
         for host in self._hosts:
-            host.start([replace(each, defaults={**each.defaults, **port}) for each in host.planned])
+            host.start([each._replace(defaults={**each.defaults, **port}) for each in host.planned])
             if host not in self._open:
                 self._watch(host)
 
@@ -215,7 +226,7 @@ class Supervisor:
     def _patience(self) -> float | None:
         deadlines = [deadline for host in self._open if (deadline := host.deadline()) is not None]
         if deadlines:
-            # Briefly, so that it is noticed when we are stopped for longer.
+            # A short wait, so that `_come_back` notices when we are stopped for longer.
             deadlines.append(time.monotonic() + PING_SECONDS)
         deadlines += self._awaited.deadlines(self._ending)
         if self._ended and self._running and not self._ending:
@@ -233,14 +244,18 @@ class Supervisor:
     def _check_time(self) -> None:
         for host in list(self._open):
             if _is_overdue(host):
-                # It may be us who were busy or stopped: what it has said lies unread.
+                # We may have been busy or stopped ourselves, with its messages unread.
                 self._take_events(host)
         now = time.monotonic()
         self._progress.update([host.host for host in self._awaited.absent])
         self._streams.settle(now)
         if self._end_at is not None and (now >= self._end_at or self._looked):
-            self._end_at = None
-            self._end(signal.SIGTERM)
+            if now < self._culprit_until and self._errors.awaits(self._suspects, self._running):
+                self._end_at = now + _SETTLE_SECONDS
+            else:
+                self._end_at = None
+                self._name_failure(says=True)
+                self._end(signal.SIGTERM)
         absent = self._awaited.named(now)
         if absent and not self._ending and not self._progress.shown:
             self._report(absent)
@@ -257,11 +272,11 @@ class Supervisor:
             )
 
     def _take_events(self, host: HostProcesses) -> None:
-        """Take what a host has to say; one that is overdue and says nothing is given up."""
+        """Handle a host's events; give up a host that is overdue and has none."""
         if host not in self._open:
             return
         events = host.receive()
-        # Asked now, because showing what was printed may take longer than a host may be silent.
+        # Checked now, because showing output may take longer than a host may be silent.
         overdue = _is_overdue(host)
         self._take(host, events)
         if overdue and host in self._open:
@@ -288,7 +303,7 @@ class Supervisor:
                     self._report(f"rank {event.rank} on {host.host}: {event.text}")
                 self._streams.open(event)
             elif event.kind == "answer" and self._watch_ranks is not None:
-                self._watch_ranks.take(host, event.data)
+                self._watch_ranks.take(host, event.code, event.data)
             elif event.kind == "output":
                 self._streams.write(event.rank, event.stream, event.data)
             elif event.kind == "exited":
@@ -299,6 +314,9 @@ class Supervisor:
                 if event.code != 0:
                     asked = self._ending and -event.code in _ASKING
                     (self._asked if asked else self._failed).append(event.rank)
+                    blamed = event.rank in self._errors.blamed(self._suspects)
+                    if not asked and (blamed or (self._suspects and self._end_at is not None)):
+                        self._suspects[event.rank] = failure_of(event.rank, event.code)
                 if not self._ending:
                     self._carry_out(self._policy.ended(event.rank, host.host, event.code))
             elif event.kind == "said":
@@ -312,7 +330,7 @@ class Supervisor:
                 self._take_trouble(host, event)
 
     def _take_trouble(self, host: HostProcesses, event: Event) -> None:
-        """The host or a rank on it is no use to the job."""
+        """Handle the failure of a host or of a rank on it."""
         if event.kind == "failed":
             self._break_off(f"rank {event.rank} on {host.host}: {event.text}", CANNOT_EXECUTE)
         elif event.kind == "refused" and host in self._added:
@@ -322,7 +340,7 @@ class Supervisor:
             self._awaited.refuse(host, event)
         elif event.kind == "cancelled":
             if not self._ending and not self._policy.cancelled(host.host, event.code):
-                # The others are being told too, and are to have that once.
+                # The other hosts get the signal too, and must not get it twice.
                 self._break_off_after(
                     _CANCEL_SECONDS,
                     f"host {host.host} was told to end by {signal_name(event.code)}: the job was "
@@ -335,16 +353,16 @@ class Supervisor:
             self._carry_out(self._policy.lost(host.host, ranks, event.text))
 
     def _fail_to_write(self, error: BrokenPipeError | LaunchError) -> None:
-        """End the job when what is written cannot be."""
+        """End the job because output cannot be written."""
         if isinstance(error, LaunchError):
             self._broken = self._broken or error
         else:
-            # Nobody reads us any more: end as a program in a pipe does.
+            # Nobody reads our output any more: end as programs in a pipeline do.
             self._outcome.signal_number = self._outcome.signal_number or signal.SIGPIPE
         self._end(signal.SIGTERM)
 
     def _wait_to_write(self, descriptor: int) -> bool:
-        """Wait until output is taken, without counting that as time that processes need."""
+        """Wait until output can be written; that time does not count for deadlines."""
         self._progress.hide()
         began = time.monotonic()
         taken = self._waiter.wait(descriptor)
@@ -354,50 +372,59 @@ class Supervisor:
         return taken
 
     def _carry_out(self, verdict: Verdict | None) -> None:
-        """End the job where the policy says so, unless it ends for another reason already."""
+        """End the job if the policy decided so, unless it is ending for another reason."""
         if verdict is None:
             return
-        ends_already = self._outcome != Outcome() or self._broken is not None
+        ends_already = not self._outcome.success or self._broken is not None
         if self._verbose and not ends_already:
             self._report(f"decision: {verdict.symptom}, so the job is ended")
         reason = verdict.reason
         if isinstance(reason, Failure):
             self._outcome.failure = reason
-            self._report(f"Process {reason.rank} exit with status code {reason.exit_code}.")
-            if self._running:
-                self._report(
-                    f"Terminating remaining workers after failure of Process {reason.rank}."
-                )
+            self._suspects[reason.rank] = reason
             self._end_after_last_look()
+        elif self._end_at is not None and self._outcome.failure is not None:
+            # The ranks that have failed so far are victims of this.
+            self._outcome.failure = None
+            self._broken = JobError(str(reason))
         elif ends_already:
             self._report(verdict.symptom)
         else:
-            self._last_look()
+            self._end_after_last_look()
             self._break_off_after(_LOST_SECONDS, str(reason))
 
     @property
     def _looked(self) -> bool:
-        """Whether a failed job's ranks have said all that they will."""
+        """Whether a failed job's ranks have answered the last questions."""
         watch = self._watch_ranks
-        return self._outcome.failure is not None and watch is not None and watch.seen
+        settled = self._outcome.failure is not None and time.monotonic() >= self._settled_at
+        return settled and watch is not None and watch.seen
 
     def _end_after_last_look(self) -> None:
-        """End the job when its ranks have said where they are, which must not last."""
+        """End the job after its ranks have reported their state, or soon without it."""
         self._ending = True
-        self._end_at = time.monotonic() + (_LOST_SECONDS if self._last_look() else 0.0)
+        now = time.monotonic()
+        self._culprit_until, self._settled_at = now + _CULPRIT_SECONDS, now + _SETTLE_SECONDS
+        self._end_at = now + (_LOST_SECONDS if self._running else 0.0)
+        if self._watch_ranks is not None and self._running:
+            self._watch_ranks.last_look(list(self._open))
 
-    def _last_look(self) -> bool:
-        """Ask the ranks that are left what they are in; False where nobody can be asked."""
-        if self._watch_ranks is None or not self._running:
-            return False
-        self._watch_ranks.last_look(list(self._open))
-        return True
+    def _name_failure(self, says: bool) -> None:
+        """Record and report which rank failed first: those that had lost another were victims."""
+        if self._outcome.failure is None:
+            return
+        rank = self._errors.culprit(self._suspects)
+        self._outcome.failure = failure = self._suspects[rank]
+        if says:
+            self._report(f"Process {rank} exit with status code {failure.exit_code}.")
+            if self._running:
+                self._report(f"Terminating remaining workers after failure of Process {rank}.")
 
     def _take_signal(self) -> None:
-        """Obey one signal, if there still is one: who waited to write may have taken it before.
+        """Handle one signal, unless a wait for output has handled it already.
 
-        Ctrl-Z pauses, and what is for the ranks is passed on; the first of the others ends the job,
-        a second kills it.
+        Ctrl-Z pauses, and signals for the ranks are passed on. The first of the others ends the
+        job, a second kills it.
         """
         assert self._signals is not None
         number = self._signals.take()
@@ -419,7 +446,7 @@ class Supervisor:
         elif self._outcome.signal_number is None:
             self._outcome.signal_number = number
             self._waiter.hurry()
-            # First of all, because it may be that nobody reads what we say.
+            # Before the report, because nobody may read that.
             self._end(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
             self._report(f"{name} received: terminating all workers (once more to kill them).")
         else:
@@ -427,7 +454,7 @@ class Supervisor:
                 host.kill()
 
     def _pause(self) -> None:
-        """Do as Ctrl-Z wants, but not before the other hosts have been told."""
+        """Stop as Ctrl-Z asks, after the other hosts have been told."""
         self._progress.hide()
         for host in self._hosts:
             host.pause()
@@ -444,7 +471,7 @@ class Supervisor:
         self._end(signal.SIGTERM)
 
     def _break_off_after(self, seconds: float, message: str) -> None:
-        """End the job soon; until then ranks may still say what they have seen themselves."""
+        """End the job soon; until then ranks may still report what they observed."""
         self._broken = self._broken or JobError(message)
         self._awaited.processes.clear()
         self._ending = True
@@ -457,7 +484,7 @@ class Supervisor:
         return bool(self._running)
 
     def _end(self, number: int) -> None:
-        """Let every rank end, with this signal first: SIGINT or SIGTERM."""
+        """End every rank, with this signal first: SIGINT or SIGTERM."""
         self._ending = True
         self._progress.end()
         for host in self._hosts:

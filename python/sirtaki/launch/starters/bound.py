@@ -1,7 +1,7 @@
-"""Becomes a program that dies with whoever started it: `bound.py PARENT PROGRAM [ARGUMENT...]`.
+"""Executes a program that dies with its parent: `bound.py PARENT PROGRAM [ARGUMENT...]`.
 
-PARENT is the starter's process id. The starters of schedulers end their tasks when they die, so
-nothing of a job outlives its launcher.
+PARENT is the parent's process id. The starters of schedulers end their tasks when they die, so
+no process of a job outlives its launcher.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> int:
         return 1
     if os.getppid() != parent:
         return 1
-    # Python ignores these two, and what is ignored stays so in the program executed.
+    # Python ignores these two, and an executed program inherits ignored signals.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     try:

@@ -1,4 +1,4 @@
-"""Starting a job with the system's mpirun: its command line, and becoming it."""
+"""Starts a job with the system's mpirun: builds its command line and executes it."""
 
 from __future__ import annotations
 
@@ -10,29 +10,34 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
 
-from sirtaki.launch.cores.shared_heap import through_shell, why_not
 from sirtaki.launch.errors import NOT_FOUND, LaunchError
-from sirtaki.launch.flags.settings import MpiArguments, Settings
+from sirtaki.launch.flags.settings import Mpi, Settings
 from sirtaki.launch.hosts.addresses import require_interfaces
 from sirtaki.launch.hosts.environment import base_environment, sent_environment
+from sirtaki.launch.hosts.sent import kept_back
 from sirtaki.launch.hosts.slots import is_local
 from sirtaki.launch.output.output import create_directory
-from sirtaki.records import dataclass, field, replace
-from sirtaki.rendezvous.world.started_by import JOB
+from sirtaki.launch.processes.guarding import mpi_rank
+from sirtaki.schedulers import table
+from sirtaki.schedulers.start import JOB
 
 _VERSION_SECONDS = 60.0
-# Open MPI starts its daemons through each other; beyond so many hosts one by one is safer.
+# Open MPI starts its daemons in a tree; beyond this many hosts one by one is safer.
 _MANY_HOSTS = 64
 _BINDING = ("--bind-to", "none", "--map-by", "slot")
 _SPECTRUM_BINDING = ("-bind-to", "socket", "-map-by", "socket")
 _PARAMETER_FLAGS = ("mca", "gmca", "prtemca")
-# A job in one of these knows its hosts, and so does mpirun.
-_ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
-# What the launcher's own flags say.
+# Intel's mpirun is a script that dies of a signal without passing it to mpiexec.hydra. With this
+# alias the script executes mpiexec.hydra in its place; bash expands aliases only with the option.
+_BECOME_HYDRA = (
+    "shopt -s expand_aliases 2>/dev/null; alias mpiexec.hydra='exec mpiexec.hydra'; . \"$0\""
+)
+# Flags of mpirun that the launcher's own flags determine.
 _RESERVED = frozenset(
     (
         *("-np", "-n", "--np", "-ppn", "-perhost", "-H", "-host", "--host", "-hosts"),
@@ -56,7 +61,7 @@ class MpiKind(Enum):
         return self in (MpiKind.MPICH, MpiKind.INTEL)
 
 
-# Text in what `mpirun --version` prints; Intel's launcher calls itself HYDRA as well.
+# Text in the output of `mpirun --version`; Intel's launcher calls itself HYDRA as well.
 _MARKS = (
     ("Spectrum MPI", MpiKind.SPECTRUM),
     ("Open MPI", MpiKind.OPEN_MPI),
@@ -68,14 +73,14 @@ _MARKS = (
 
 @dataclass(frozen=True)
 class MpiLaunch:
-    """What to execute: the program by its path and arguments, and variables for it."""
+    """A program to execute: its path, arguments and variables."""
 
     argv: list[str]
     variables: dict[str, str] = field(default_factory=dict)
 
 
 def recognise(version: str) -> MpiKind:
-    """Tell which mpirun prints this text for --version. Raises LaunchError."""
+    """Return which mpirun prints this text for --version. Raises LaunchError."""
     for mark, kind in _MARKS:
         if mark in version:
             return (
@@ -90,7 +95,7 @@ def recognise(version: str) -> MpiKind:
 
 
 def _has_prrte(version: str) -> bool:
-    """Tell whether this Open MPI starts its processes by PRRTE, which has parameters of its own."""
+    """Return whether this Open MPI uses PRRTE, which has parameters of its own."""
     found = re.search(r"Open MPI\) ([0-9]+)", version)
     return found is not None and int(found[1]) >= 5
 
@@ -100,11 +105,11 @@ def compose(
 ) -> MpiLaunch:
     """Return the command line that starts the job.
 
-    mpirun: its path. passed: names of the variables that the ranks of other hosts get too.
-    allocated: a scheduler tells mpirun the hosts, unless they are given. Raises LaunchError for
-    settings that this mpirun does not have.
+    mpirun: its path. passed: names of the variables that ranks on other hosts get too. allocated: a
+    scheduler gives mpirun the hosts, unless the user does. Raises LaunchError for settings that
+    this mpirun does not support.
     """
-    asked = settings.mpi or MpiArguments()
+    asked = _asked(settings)
     own = _RESERVED.intersection(asked.extra)
     if own:
         raise LaunchError(
@@ -115,6 +120,11 @@ def compose(
     if kind.is_hydra:
         return _compose_hydra(kind, mpirun, settings, hosts, passed)
     return _compose_open_mpi(kind, mpirun, settings, hosts, passed)
+
+
+def _asked(settings: Settings) -> Mpi:
+    assert isinstance(settings.kind, Mpi)
+    return settings.kind
 
 
 def _counts(settings: Settings) -> dict[str, int]:
@@ -130,7 +140,7 @@ def _counts(settings: Settings) -> dict[str, int]:
 def _compose_open_mpi(
     kind: MpiKind, mpirun: str, settings: Settings, hosts: Mapping[str, int], passed: Sequence[str]
 ) -> MpiLaunch:
-    asked = settings.mpi or MpiArguments()
+    asked = _asked(settings)
     spectrum = kind is MpiKind.SPECTRUM
     argv = [mpirun, "--allow-run-as-root", "--tag-output"]
     if settings.timestamps:
@@ -156,7 +166,7 @@ def _compose_open_mpi(
 
 
 def _starting_parameters(component: str, settings: Settings, hosts: int) -> dict[str, str]:
-    """Return what Open MPI's `component` needs to start daemons on other hosts."""
+    """Return the parameters with which Open MPI's `component` starts daemons on other hosts."""
     parameters = {}
     ssh = _ssh_arguments(settings, hosts)
     if ssh:
@@ -168,7 +178,7 @@ def _starting_parameters(component: str, settings: Settings, hosts: int) -> dict
 
 
 def _parameters(flag: str, parameters: Mapping[str, str], extra: Sequence[str]) -> list[str]:
-    """Return flags for the parameters that the user has not given: two values are an error."""
+    """Return flags for the parameters that the user has not set: two values are an error."""
     given = {name for word, name in pairwise(extra) if word.lstrip("-") in _PARAMETER_FLAGS}
     return [
         word
@@ -181,7 +191,7 @@ def _parameters(flag: str, parameters: Mapping[str, str], extra: Sequence[str]) 
 def _compose_hydra(
     kind: MpiKind, mpirun: str, settings: Settings, hosts: Mapping[str, int], passed: Sequence[str]
 ) -> MpiLaunch:
-    asked = settings.mpi or MpiArguments()
+    asked = _asked(settings)
     if settings.timestamps:
         raise LaunchError(f"--prefix-output-with-timestamp: {kind.value} has no such output")
     if len(settings.interfaces) > 1:
@@ -212,7 +222,7 @@ def _hydra_hosts(kind: MpiKind, hosts: Mapping[str, int]) -> list[str]:
     counts = list(hosts.values())
     if not counts:
         return []
-    # The last host may have places left.
+    # The last host may have slots left.
     if all(count == counts[0] for count in counts[:-1]) and counts[-1] <= counts[0]:
         return ["-ppn", str(counts[0]), "-hosts", ",".join(hosts)]
     if kind is MpiKind.MPICH:
@@ -224,7 +234,7 @@ def _hydra_hosts(kind: MpiKind, hosts: Mapping[str, int]) -> list[str]:
 
 
 def _ssh_arguments(settings: Settings, hosts: int) -> str:
-    # As where we call ssh ourselves: mpirun has no terminal at which to ask.
+    # As in our own calls of ssh: mpirun has no terminal at which to ask.
     arguments = ["-o", "StrictHostKeyChecking=accept-new"] if hosts > 1 else []
     if settings.ssh.port is not None:
         arguments += ["-p", str(settings.ssh.port)]
@@ -238,7 +248,7 @@ def _ssh_arguments(settings: Settings, hosts: int) -> str:
 def prepare(settings: Settings, environ: Mapping[str, str]) -> MpiLaunch:
     """Return the command line that starts the job here, with its whole environment.
 
-    environ: what we have ourselves. Raises LaunchError.
+    environ: our own variables. Raises LaunchError.
     """
     mpirun = shutil.which("mpirun", path=environ.get("PATH"))
     if mpirun is None:
@@ -253,20 +263,30 @@ def prepare(settings: Settings, environ: Mapping[str, str]) -> MpiLaunch:
         variables[JOB] = secrets.token_hex(16)
     environment = base_environment(environ, variables)
     passed = sorted({*sent_environment(environ, variables), *settings.forwarded})
-    allocated = any(name in environ for name in _ALLOCATIONS)
+    allocated = any(each.job_variable in environ for each in table.here(environ))
     if settings.interfaces and not allocated and all(map(is_local, settings.by_host())):
         require_interfaces(settings.interfaces)
-    most = max(slot.local_size for slot in settings.slots)
-    if why_not({**environment, "HOROVOD_LOCAL_SIZE": str(most)}) is None:
-        settings = replace(settings, command=through_shell(list(settings.command)))
-    launch = compose(kind, mpirun, settings, passed, allocated)
+    command = list(settings.command)
+    if kind.is_hydra:
+        command = [sys.executable, "-I", "-S", mpi_rank.__file__, *command]
+    launch = compose(kind, mpirun, settings._replace(command=command), passed, allocated)
+    if kind is MpiKind.INTEL:
+        launch = replace(launch, argv=[*_without_the_script(mpirun), *launch.argv[1:]])
     if settings.output_directory is not None and not settings.dry_run:
         create_directory(settings.output_directory)
     return replace(launch, variables={**environment, **launch.variables})
 
 
+def _without_the_script(mpirun: str) -> list[str]:
+    """Return the command that turns this mpirun of Intel's into mpiexec.hydra."""
+    with Path(mpirun).open("rb") as file:
+        first = file.readline(256)
+    shell = first[2:].decode(errors="replace").split()
+    return [*shell, "-c", _BECOME_HYDRA, mpirun] if first.startswith(b"#!") else [mpirun]
+
+
 def run(settings: Settings, environ: Mapping[str, str]) -> int:
-    """Become mpirun, so that output, signals and the exit code are its own.
+    """Replace this process by mpirun, so that output, signals and the exit code are its own.
 
     Returns 0 after a dry run, which only prints the command. Raises LaunchError.
     """
@@ -275,6 +295,9 @@ def run(settings: Settings, environ: Mapping[str, str]) -> int:
         print(f"start: {shlex.join(launch.argv)}", file=None if settings.dry_run else sys.stderr)
     if settings.dry_run:
         return 0
+    left = kept_back(environ, settings.forwarded)
+    if left and not all(map(is_local, settings.by_host())):
+        print(f"horovodrun: {left}", file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(launch.argv[0], launch.argv, launch.variables)

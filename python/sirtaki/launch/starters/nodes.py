@@ -1,4 +1,4 @@
-"""A job with a launcher on each node: that of node 0 waits for the others, which are agents."""
+"""A job with a launcher on each node: node 0's waits for the others, which act as agents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sirtaki.launch.processes.connecting_agent import serve
 from sirtaki.rendezvous.network.tcp_socket import format_endpoints
 from sirtaki.rendezvous.stores.tcp_store import TLS_SCHEME
 
-# Of the time for the start, so that a node can still say itself why it did not get through.
+# The share of the start timeout, so that a node can still report why it could not connect.
 _CALL_SHARE = 0.9
 
 
@@ -34,12 +34,15 @@ class NodeChannel:
         """See `Channel`."""
         return self._server.socket_of(self._number)
 
+    def reached(self) -> None:
+        """See `Channel`: the other launcher knows already."""
+
     def flush(self, sent: int, seconds: float) -> None:
         """See `Channel`."""
         self._server.flush(self._number, sent, seconds)
 
     def wait(self) -> int | None:
-        """See `Channel`: what it ends with is known there alone."""
+        """See `Channel`: its exit code is known on its node only."""
         return None
 
     def explain(self, code: int | None, lines: Sequence[str]) -> str:
@@ -56,9 +59,9 @@ class NodeChannel:
 
 @contextlib.contextmanager
 def called_by_nodes(nodes: Nodes, addresses: Sequence[str]) -> Iterator[list[Channel]]:
-    """Be ready for the launchers of all nodes but the first. Raises LaunchError.
+    """Accept the launchers of all nodes but the first. Raises LaunchError.
 
-    addresses: of this machine, where they may reach it.
+    addresses: of this machine, at which they can reach it.
     """
     try:
         server = AgentServer(
@@ -70,7 +73,7 @@ def called_by_nodes(nodes: Nodes, addresses: Sequence[str]) -> Iterator[list[Cha
             f"{error.strerror or error}; choose another with --master-port"
         ) from None
     with server:
-        yield [NodeChannel(server, number) for number in range(nodes.count - 1)]
+        yield [NodeChannel(server, number) for number in range(nodes.total - 1)]
 
 
 def join(nodes: Nodes, settings: Settings) -> int:

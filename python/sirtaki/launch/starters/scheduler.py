@@ -1,4 +1,4 @@
-"""A job in a scheduler's allocation: its own program starts an agent on each host."""
+"""A job in a scheduler's allocation: the scheduler's program starts an agent on each host."""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import sirtaki
-from sirtaki.launch.errors import FAILED, NOT_FOUND, LaunchError
+from sirtaki.launch.errors import FAILED, NOT_FOUND, LaunchError, reported
 from sirtaki.launch.flags.settings import Settings
+from sirtaki.launch.hosts import shared_folder
 from sirtaki.launch.hosts.environment import base_environment, is_private
 from sirtaki.launch.hosts.slots import Slot
 from sirtaki.launch.processes.agent_server import AgentServer, CallChannel
 from sirtaki.launch.processes.channels import Channel
-from sirtaki.launch.starters import lsf, pbs, shared_folder, slurm
 from sirtaki.launch.starters.allocation import Allocation
 from sirtaki.launch.starters.starter import Starter
-from sirtaki.records import dataclass
+from sirtaki.schedulers import table
+from sirtaki.schedulers.scheduler import Agents
 
 _AGENT = Path(__file__).parents[1] / "processes" / "connecting_agent.py"
-# Of the time for the start, so that an agent can still say itself why it did not get through.
+# The share of the start timeout, so that an agent can still report why it could not connect.
 _CALL_SHARE = 0.8
 
 
 @dataclass(frozen=True)
 class AgentCommands:
-    """How agents are started.
+    """The commands that start agents.
 
-    commands: program and arguments, executed here; each starts the agent of one host, the only one
-    those of all. environ: their variables.
+    commands: program and arguments, executed here; each starts the agent of one host, or a single
+    one starts all. environ: their variables.
     """
 
     commands: list[list[str]]
@@ -42,59 +44,53 @@ class AgentCommands:
 def plan_start(
     allocation: Allocation, settings: Settings, environ: Mapping[str, str], folder: Path
 ) -> AgentCommands:
-    """Say what is to be executed. folder: of the job. Raises LaunchError."""
+    """Return the commands to execute. folder: of the job. Raises LaunchError."""
+    scheduler = table.named(allocation.scheduler)
     base = base_environment(environ, settings.variables)
-    hosts = list(settings.by_host())
-    agent = [sys.executable, str(_AGENT), str(folder)]
-    if allocation.starter == "pbsdsh":
-        lines = pbs.read_node_lines(environ)
-        first = [pbs.line_of(lines, host) for host in hosts]
-        commands = [[*pbs.pbsdsh_command(n), *agent, str(i)] for i, n in enumerate(first)]
-        return AgentCommands(commands, base)
-    # It goes to the other hosts as it is; what is nobody's business travels encrypted.
-    shown = {name: base[name] for name in base if not is_private(name, settings.forwarded)}
-    if allocation.starter == "srun":
-        command = slurm.srun_command(allocation.job, len(hosts))
-        shown = slurm.srun_environment(shown, str(folder / shared_folder.HOSTS))
-    else:
-        most = max(slot.local_size for slot in settings.slots)
-        gpus = most * (lsf.gpus_per_rank(environ) or 0)
-        command = lsf.jsrun_command(allocation.hosts, len(hosts), gpus)
-    return AgentCommands([[*command, *agent]], shown)
+    if scheduler.inherits:
+        # The other hosts get it in clear text; private variables are sent encrypted instead.
+        base = {n: v for n, v in base.items() if not is_private(n, v, settings.forwarded)}
+    agents = Agents(
+        job=allocation.job,
+        program=[sys.executable, str(_AGENT), str(folder)],
+        hosts=list(settings.by_host()),
+        hostfile=folder / shared_folder.HOSTS,
+        slots={host.name: host.slots for host in allocation.hosts},
+        ranks=max(slot.local_size for slot in settings.slots),
+        environ=environ,
+    )
+    with reported():
+        commands = scheduler.commands(agents)
+    return AgentCommands(commands, scheduler.starter_environment(base, agents.hostfile))
 
 
 def environment_of_ranks(
     allocation: Allocation, settings: Settings, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what all ranks have besides what their agents come with."""
+    """Return the variables of all ranks besides those of their agents."""
+    scheduler = table.named(allocation.scheduler)
     given = {**settings.variables, **settings.forwarded}
     base = base_environment(environ, given)
-    if allocation.starter == "pbsdsh":
-        # A task of pbsdsh has the environment in which the job was submitted, not ours.
-        return {name: value for name, value in base.items() if name not in pbs.OF_A_TASK}
-    private = {name: base[name] for name in base if is_private(name, settings.forwarded)}
-    of_job = slurm.variables_of_job(environ) if allocation.starter == "srun" else {}
+    if not scheduler.inherits:
+        return {name: value for name, value in base.items() if name not in scheduler.of_task}
+    private = {n: value for n, value in base.items() if is_private(n, value, settings.forwarded)}
+    of_job = scheduler.kept_from_starter(environ)
     return {**of_job, **private, **given, "PYTHONUNBUFFERED": "1"}
 
 
 def variables_of_rank(
     allocation: Allocation, slot: Slot, hosts: Mapping[str, Sequence[Slot]]
 ) -> dict[str, str]:
-    """Return what a rank would have if the scheduler had started it."""
-    if allocation.starter == "srun":
-        return slurm.variables_of_rank(slot, hosts)
-    return lsf.variables_of_rank(slot) if allocation.starter == "jsrun" else {}
+    """Return the variables that a rank would have if the scheduler had started it."""
+    return table.named(allocation.scheduler).rank_variables(slot, list(map(len, hosts.values())))
 
 
 def cpus_and_gpus(
     allocation: Allocation, host: str, environ: Mapping[str, str]
 ) -> tuple[int | None, int | None]:
-    """Return how many CPUs the job has on a host and GPUs for each rank, None where unknown."""
-    if allocation.starter == "srun":
-        return slurm.cpus_of(environ).get(host), slurm.gpus_per_rank(environ)
-    if allocation.starter == "jsrun":
-        return None, lsf.gpus_per_rank(environ)
-    return pbs.cpus_per_host(environ), None
+    """Return the job's CPUs on a host and its GPUs per rank, None if unknown."""
+    scheduler = table.named(allocation.scheduler)
+    return scheduler.cpus(environ, host), scheduler.gpus(environ)
 
 
 @contextlib.contextmanager
@@ -105,9 +101,9 @@ def called_agents(
     secret: bytes,
     addresses: Sequence[str],
 ) -> Iterator[list[Channel]]:
-    """Be ready for the agents of all hosts; gives the way to each. Raises LaunchError.
+    """Accept the agents of all hosts; yields the channel to each. Raises LaunchError.
 
-    addresses: where agents may reach this machine.
+    addresses: where agents can reach this machine.
     """
     _require_starter(allocation, environ)
     parent = shared_folder.shared_directory(environ)

@@ -1,4 +1,4 @@
-"""A program of a scheduler while it runs."""
+"""A running program of a scheduler."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from sirtaki.launch.errors import FAILED, LaunchError
+from sirtaki.rendezvous.lasting import begin
+
 _BOUND = Path(__file__).with_name("bound.py")
-# How long it may go on when every agent has ended by itself.
+# How long it may run after every agent has ended by itself.
 _ENDING_SECONDS = 20.0
-# The same when the agent of some host is not to be waited for: the host may be gone.
+# The same when some host's agent was cut: the host may be gone.
 _CUT_SECONDS = 0.5
-# How long what agents have said last may be on its way when it has ended.
+# How long the agents' last messages may take to arrive after it has ended.
 _LAST_WORDS_SECONDS = 2.0
 
 
@@ -40,24 +43,29 @@ class Starter(threading.Thread):
     def begin(
         self, ended: Callable[[Sequence[int]], None], late: Callable[[Sequence[int]], None]
     ) -> None:
-        """Start the program, once for all its hosts.
+        """Start the program, once for all its hosts. Raises LaunchError.
 
-        ended: told of these when it has. late: told when some of them are still needed after that.
+        ended: called with the hosts at its end. late: called with hosts still needed after that.
         """
         if self._process is not None:
             return
         self._ended, self._late = ended, late
-        # In a session of its own: a terminal's Ctrl-C is for us, who pass it on with grace.
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_BOUND), str(os.getpid()), *self.argv],
-            stdin=subprocess.DEVNULL,
-            env=self._environ,
-            start_new_session=True,
-        )
-        self.start()
+        try:
+            # In a session of its own: the launcher handles a terminal's Ctrl-C, with a grace.
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_BOUND), str(os.getpid()), *self.argv],
+                stdin=subprocess.DEVNULL,
+                env=self._environ,
+                start_new_session=True,
+            )
+            begin(self)
+        except (OSError, ValueError) as error:
+            if self._process is not None:
+                self._process.kill()
+            raise LaunchError(f"{self.argv[0]} cannot be started: {error}", FAILED) from None
 
     def run(self) -> None:
-        """Wait for the end."""
+        """Wait for the program's end."""
         assert self._process is not None
         self.code = self._process.wait()
         self._ended(self._hosts)
@@ -65,7 +73,7 @@ class Starter(threading.Thread):
             self._late(self._hosts)
 
     def release(self, patiently: bool) -> None:
-        """Be told that a host needs it no more; the last one waits for its end."""
+        """Release the program for one host; the last release waits for its end."""
         self._held -= 1
         if self._process is None:
             return
@@ -74,6 +82,8 @@ class Starter(threading.Thread):
             self._ending_seconds = _CUT_SECONDS
         if self._held == 0:
             self._over.set()
-            self.join(self._ending_seconds)
+            if self.is_alive():
+                self.join(self._ending_seconds)
             self._process.kill()
-            self.join()
+            if self.is_alive():
+                self.join()

@@ -1,1 +1,1 @@
-"""`sirtaki bench scaling`: a user's script at several numbers of ranks, and what limits it."""
+"""`sirtaki bench scaling`: a user's script at several numbers of ranks, and its limits."""

@@ -1,4 +1,4 @@
-"""`sirtaki bench scaling`: runs a script at several numbers of ranks, and says what limits it."""
+"""`sirtaki bench scaling`: runs a script at several numbers of ranks, and shows its limits."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from sirtaki.launch.cores.binding import own_processors
+from sirtaki.launch.flags.guesses import CommandParser
+from sirtaki.observe.arguments import (
+    OUTPUT,
+    add_limits,
+    divided,
+    missing_command,
+    missing_folder,
+    write,
+)
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.scaling import causes, curve
 from sirtaki.observe.scaling.causes import Point
@@ -22,16 +30,14 @@ _FAILED = 1
 _WRONG_ARGUMENTS = 2
 _PROG = "sirtaki bench scaling"
 _HOSTS = ("-H", "--hosts", "--hostfile")
-# The standard output, beside names of files.
-_OUTPUT = "-"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run `sirtaki bench scaling …`.
 
-    Returns 0, 1 where a run failed (those before it are shown), or 2.
+    Returns 0, 1 if a run failed (earlier ones are shown), or 2.
     """
-    before, command = _divided(arguments)
+    before, command = divided(arguments)
     args, flags = make_parser().parse_known_args(before)
     wrong = _what_is_wrong(args, flags, command)
     if wrong:
@@ -49,11 +55,11 @@ def main(arguments: Sequence[str]) -> int:
             break
     points, more = _compared(runs, cpus, args.strong)
     failure = failure or more
-    if args.json != _OUTPUT:
+    if args.json != OUTPUT:
         _show(points, runs)
     if args.json:
         result = _result(arguments, facts, runs, points, failure)
-        _write(args.json, json.dumps(result, indent=1))
+        write(args.json, json.dumps(result, indent=1))
     if args.plot and points:
         curve.draw(points, args.plot)
     if failure:
@@ -63,11 +69,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Make the parser of `sirtaki bench scaling`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         _PROG,
         usage=f"{_PROG} [flags] -- command …",
         allow_abbrev=False,
-        epilog="All other flags, such as -H and --shared-heap, are those of horovodrun.",
+        epilog="All other flags, such as -H and --verbose, are those of horovodrun.",
         description="Run your own script at several numbers of ranks; show how much faster more "
         "ranks are, and what limits them: exposed communication, stragglers, memory bandwidth, "
         "cores, or input. Steps are counted by the operations that the script asks for; of a "
@@ -80,27 +86,12 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="N,N,…",
         help="the numbers of ranks (default: 1, 2, 4, … up to the cores here)",
     )
-    parser.add_argument(
-        "--seconds", type=_positive, default=20.0, help="to watch the steps of each run (20)"
-    )
+    add_limits(parser, seconds=20.0)
     parser.add_argument("--steps", type=int, help="end a run sooner, after so many steps")
-    parser.add_argument(
-        "--warm-up", type=_positive, default=2.0, help="seconds of steps that do not count (2)"
-    )
-    parser.add_argument(
-        "--patience", type=_positive, default=300.0, help="seconds until the first steps (300)"
-    )
     parser.add_argument(
         "--strong",
         action="store_true",
         help="the script divides a fixed amount of work among its ranks; else each has its own",
-    )
-    parser.add_argument(
-        "--json",
-        nargs="?",
-        const=_OUTPUT,
-        metavar="FILE",
-        help="write one JSON object there, or alone to the standard output",
     )
     parser.add_argument(
         "--plot",
@@ -110,13 +101,6 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _divided(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the flags, and the command behind --."""
-    words = list(arguments)
-    at = words.index("--") if "--" in words else len(words)
-    return words[:at], words[at + 1 :]
-
-
 def _numbers(text: str) -> list[int]:
     numbers = sorted({int(word) for word in text.split(",")})
     if numbers[0] < 1:
@@ -124,19 +108,9 @@ def _numbers(text: str) -> list[int]:
     return numbers
 
 
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text} is not a time in seconds")
-    return value
-
-
 def _what_is_wrong(args: argparse.Namespace, flags: Sequence[str], command: Sequence[str]) -> str:
-    if not command:
-        return "the command to run is missing: write it behind --, such as -- python train.py"
-    for name in (args.json, args.plot):
-        if name and name != _OUTPUT and not Path(name).resolve().parent.is_dir():
-            return f"no folder for {name}"
+    if wrong := missing_command(command) or missing_folder(args.json, args.plot):
+        return wrong
     if args.plot and importlib.util.find_spec("matplotlib") is None:
         return "--plot needs matplotlib: pip install matplotlib"
     if args.steps is not None and args.steps < 1:
@@ -158,7 +132,7 @@ def _doubling(cpus: float) -> list[int]:
 def _run(
     command: Sequence[str], flags: Sequence[str], ranks: int, limits: Limits, runs: list[Run]
 ) -> str:
-    """Add a run to those before it; return why it is no use, "" if it is."""
+    """Add a run to the earlier ones; return why it is of no use, "" if it is."""
     try:
         run = run_script(command, flags, ranks, limits)
     except NoSteps:
@@ -185,7 +159,8 @@ def _compared(runs: Sequence[Run], cpus: float, strong: bool) -> tuple[list[Poin
             f"no steps were seen with {without} rank(s), which ended too soon: give the script "
             "more steps, or a smaller --warm-up"
         )
-    return causes.compare(runs, cpus, strong), ""
+    points = causes.compare(runs, cpus, strong)
+    return points, "; ".join(point.doubt for point in points if point.doubt)
 
 
 def _show(points: Sequence[Point], runs: Sequence[Run]) -> None:
@@ -215,10 +190,3 @@ def _result(
         "runs": [dataclasses.asdict(run) for run in runs],
         "error": failure,
     }
-
-
-def _write(name: str, text: str) -> None:
-    if name == _OUTPUT:
-        print(text)
-    else:
-        Path(name).write_text(text + "\n")

@@ -1,11 +1,11 @@
-"""The curve of a script's speed over the number of ranks, in a terminal and as a picture."""
+"""A script's speed over the number of ranks, as a table in a terminal and as a plot."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sirtaki.observe.report import aligned
 from sirtaki.observe.scaling.causes import Point, verdict
+from sirtaki.rendezvous.words import aligned
 
 _HEADINGS = ("RANKS", "TIME", "SPEED-UP", "EFFICIENCY")
 _NARROWEST_BAR = 10
@@ -13,9 +13,9 @@ _BAR, _IDEAL = "#", "|"
 
 
 def table(points: Sequence[Point], width: int) -> list[str]:
-    """Return lines: of each number of ranks its figures and, where there is room, a bar.
+    """Return lines with the figures of each number of ranks and, if it fits, a bar.
 
-    The bar is the speed-up, the mark at its end or behind it what it would be without losses.
+    The bar is the speed-up, and the mark at or after its end the speed-up without losses.
     """
     rows = [
         _HEADINGS,
@@ -23,8 +23,8 @@ def table(points: Sequence[Point], width: int) -> list[str]:
             (
                 str(point.ranks),
                 _time(point.seconds),
-                f"{point.speed_up:.2f}",
-                f"{point.efficiency:.0%}",
+                "-" if point.speed_up is None else f"{point.speed_up:.2f}",
+                "-" if point.efficiency is None else f"{point.efficiency:.0%}",
             )
             for point in points
         ),
@@ -33,8 +33,8 @@ def table(points: Sequence[Point], width: int) -> list[str]:
     room = width - len(lines[0]) - 3
     if room < _NARROWEST_BAR:
         return lines
-    most = max(max(point.speed_up, _ideal(point, points)) for point in points)
-    bars = [_bar(point.speed_up, _ideal(point, points), most, room) for point in points]
+    most = max(max(point.speed_up or 0.0, _ideal(point, points)) for point in points)
+    bars = [_bar(point.speed_up or 0.0, _ideal(point, points), most, room) for point in points]
     return [lines[0], *(f"{line}  {bar}" for line, bar in zip(lines[1:], bars, strict=True))]
 
 
@@ -52,33 +52,36 @@ def _time(seconds: float) -> str:
 
 
 def reasons(points: Sequence[Point]) -> list[str]:
-    """Return lines that say of each number of ranks what limits it, and what to do."""
+    """Return lines that explain what limits each number of ranks, and what to do."""
     lines = []
     for point in points:
+        if point.doubt:
+            continue
         lines.append(f"{point.ranks} rank{'s' if point.ranks > 1 else ''}: {verdict(point)}")
         for cause in point.causes:
-            lines += [f"  {cause.name}: {cause.what}", f"    to mend it: {cause.fix}"]
+            lines += [f"  {cause.name}: {cause.what}", f"    fix: {cause.fix}"]
     return lines
 
 
 def draw(points: Sequence[Point], path: str) -> None:
-    """Draw the speed-up, and what a step at each number of ranks consists of.
+    """Draw the speed-up, and the composition of a step at each number of ranks.
 
     Args:
         points: One for each number of ranks.
-        path: The file; its ending says of which kind.
+        path: The file; its extension selects the format.
 
     Raises:
-        ValueError: The ending is not of a kind that matplotlib draws.
+        ValueError: matplotlib does not support the extension.
     """
-    # Here, because it takes as long to import as everything else.
+    # Here, because the import takes as long as everything else.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4.5), layout="constrained")
     left, right = figure.subplots(1, 2)
     ranks = [point.ranks for point in points]
     left.plot(ranks, [_ideal(point, points) for point in points], "--", label="without losses")
-    left.plot(ranks, [point.speed_up for point in points], marker="o", label="measured")
+    known = [(point.ranks, point.speed_up) for point in points if point.speed_up is not None]
+    left.plot(*zip(*known, strict=True), marker="o", label="measured")
     left.set(xlabel="ranks", ylabel="speed-up", xticks=ranks, ylim=(0, None))
     left.legend()
     names = sorted({cause.name for point in points for cause in point.causes})

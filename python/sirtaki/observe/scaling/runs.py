@@ -1,4 +1,4 @@
-"""One run of the script at a number of ranks, watched for some steps or until it ends."""
+"""Runs the script at a number of ranks, and watches it for some steps or until it ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -25,10 +25,10 @@ _FEWEST_LOOKS = 3
 
 @dataclass(frozen=True)
 class Limits:
-    """When a run has been watched for long enough.
+    """The limits of the watch over a run.
 
     seconds: from the first steps. steps: None for any number. warm_up: seconds of first steps that
-    do not count. patience: seconds until the first step. look: seconds between two looks.
+    do not count. patience: seconds until the first step. look: seconds between two samples.
     """
 
     seconds: float = 20.0
@@ -40,11 +40,11 @@ class Limits:
 
 @dataclass
 class Run:
-    """What a run was like.
+    """The result of a run.
 
-    ranks: how many. exit_code: None where it was ended when it had been watched. seconds: of the
-    whole run. step: seconds, None where no steps were seen. steps: how many were watched. others:
-    cores that other programs used. cores: of all hosts, None of one host. tail: its last lines.
+    ranks: how many. exit_code: None if it was ended after the watch. seconds: of the whole run.
+    step: seconds, None if no steps were seen. steps: how many were watched. others: cores that
+    other programs used. cores: of all hosts, None for one host. tail: its last lines.
     """
 
     ranks: int
@@ -66,38 +66,62 @@ def run_script(command: Sequence[str], flags: Sequence[str], ranks: int, limits:
     """Run a command at a number of ranks, and watch it.
 
     Raises:
-        NoSteps: Nothing was to be seen for as long as `limits` allow.
+        NoSteps: No step was seen within `limits`.
+    """
+    begun = time.monotonic()
+    with started(command, flags, ranks) as (process, output):
+        looks = _watch(process, limits)
+        code = process.poll()
+    return Run(
+        ranks=ranks,
+        exit_code=code,
+        seconds=time.monotonic() - begun,
+        step=watch.step_seconds(looks) if len(looks) >= _FEWEST_LOOKS else None,
+        steps=watch.steps_done(looks),
+        others=watch.others(looks),
+        cores=watch.cores(looks),
+        of_ranks=watch.figures(looks),
+        tail=output,
+    )
+
+
+@contextlib.contextmanager
+def started(
+    command: Sequence[str],
+    flags: Sequence[str],
+    ranks: int,
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[tuple[subprocess.Popen[bytes], list[str]]]:
+    """Start a command at a number of ranks, and end it.
+
+    Args:
+        command: What each rank runs.
+        flags: The launcher's.
+        ranks: How many.
+        variables: Added to the environment.
+
+    Yields:
+        The launcher, and a list that receives its last lines of output after its end.
     """
     launcher = [sys.executable, "-m", "sirtaki.launch.cli", "run", "-np", str(ranks), *flags]
+    tail: list[str] = []
     with tempfile.TemporaryFile() as output:
-        begun = time.monotonic()
         process = subprocess.Popen(
             [*launcher, "--", *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "SIRTAKI_POSTMORTEM": "0"},
+            env={**os.environ, "SIRTAKI_POSTMORTEM": "0", **(variables or {})},
         )
         try:
-            looks = _watch(process, limits)
-            code = process.poll()
+            yield process, tail
         finally:
             _end(process)
-        return Run(
-            ranks=ranks,
-            exit_code=code,
-            seconds=time.monotonic() - begun,
-            step=watch.step_seconds(looks) if len(looks) >= _FEWEST_LOOKS else None,
-            steps=watch.steps_done(looks),
-            others=watch.others(looks),
-            cores=watch.cores(looks),
-            of_ranks=watch.figures(looks),
-            tail=_tail(output),
-        )
+            tail += _tail(output)
 
 
 def _watch(process: subprocess.Popen[bytes], limits: Limits) -> list[Look]:
-    """Look at the job until it has ended or was watched for long enough."""
+    """Sample the job until it has ended or the limits are reached."""
     begun = time.monotonic()
     looks: list[Look] = []
     job: str | None = None

@@ -1,21 +1,21 @@
-"""What the ranks of a running job do, seen from outside: looks, and what lies between two."""
+"""Samples the ranks of a running job from outside, and computes figures between samples."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from sirtaki.hang.collect import FIGURES, collect
-from sirtaki.hang.exposed import exposed_share
-from sirtaki.launch.questions.asked import ask_launcher, launchers
+from sirtaki.hang.answers import exposed_share
+from sirtaki.questions.asking import ask_launcher, launchers
+from sirtaki.questions.collect import collect
+from sirtaki.questions.messages import Question, RankAnswer, RankWork, ThreadPlace
+from sirtaki.questions.place import own_line
 from sirtaki.rendezvous.host.presence import present
-
-_RATES = ("step", "communicating", "waiting", "bytes", "operations")
-_OWN = 4  # where a frame of `hang.place` says whether it is the user's own
+from sirtaki.rendezvous.host.process_stat import stat_of
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Sample:
     """One rank at one moment.
 
     completed: operations so far. cpu, queued: seconds so far of its threads on a core, and of the
-    one that was ready for longest without one. awake: of its main thread either. step,
-    communicating, waiting, bytes: as `sirtaki top` has them, None where it cannot tell. place: the
-    user's line where its main thread is, "" where an operation is open. blocked: what
-    `exposed_share` compares.
+    thread that was ready without a core for longest. awake: the sum of both for its main thread.
+    step, communicating, waiting, bytes: as in `sirtaki top`, None if unknown. line: the main
+    thread's line in the user's code, "" while an operation is open. asleep: whether it waits there
+    for data, a child or the time. blocked: the values that `exposed_share` compares.
     """
 
     completed: int
@@ -38,7 +38,8 @@ class Sample:
     waiting: float | None
     bytes: float | None
     operations: float | None
-    place: str
+    line: str
+    asleep: bool = False
     host: str = ""
     blocked: Mapping[str, Any] = field(default_factory=dict)
 
@@ -47,7 +48,7 @@ class Sample:
 class Look:
     """The ranks of a job at one moment.
 
-    busy, cores: of each host the seconds of all its cores so far, and how many it has.
+    busy, cores: for each host the busy seconds of all its cores so far, and its number of cores.
     """
 
     at: float
@@ -58,13 +59,13 @@ class Look:
 
 @dataclass(frozen=True)
 class RankFigures:
-    """One rank over a time.
+    """One rank over a period.
 
-    communicating, waiting: shares of it with an operation open, and with one that others have not
-    asked for. exposed: share blocked in our calls, None where that is not seen. cores: how many it
-    used. queued, idle: shares in which it was ready without a core, and did nothing at all.
-    bytes: of a step. place: the user's line where it was most
-    often without an open operation.
+    communicating, waiting: shares of the period with an operation open, and with one that others
+    have not submitted. exposed: share blocked in our calls, None if unknown. cores: how many it
+    used. queued, idle: shares in which it was ready without a core, and in which it did nothing.
+    bytes: of a step. lines, idle_lines: the share of samples in each of the user's lines without an
+    open operation, and asleep there.
     """
 
     rank: int
@@ -74,12 +75,13 @@ class RankFigures:
     queued: float
     idle: float
     bytes: float
-    place: str
+    lines: Mapping[str, float] = field(default_factory=dict)
+    idle_lines: Mapping[str, float] = field(default_factory=dict)
     exposed: float | None = None
 
 
 def job_below(launcher: int) -> str | None:
-    """Return the name of the job that a launcher here has started, None so far."""
+    """Return the name of the job that a launcher here has started, None if there is none yet."""
     for one in present():
         if _is_below(one.record.pid, launcher):
             return one.record.job
@@ -91,17 +93,14 @@ def _is_below(pid: int, ancestor: int) -> bool:
     while pid > 1:
         if pid == ancestor:
             return True
-        try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            return False
+        pid = stat_of(pid).parent
     return False
 
 
 def look(job: str) -> Look:
-    """Ask the ranks of a job: those of all hosts where its launcher is here and answers."""
-    told = ask_launcher(job, FIGURES) or collect(job, FIGURES)
-    # Each rank knows all of its host, so that one which cannot answer now is known too.
+    """Ask the ranks of a job: those of all hosts if its launcher here answers."""
+    told = ask_launcher(job, Question.FIGURES) or collect(job, Question.FIGURES)
+    # Each rank knows all ranks of its host, including those that cannot answer now.
     states = {
         state["rank"]: state
         for one in told
@@ -117,7 +116,7 @@ def look(job: str) -> Look:
     return Look(time.monotonic(), busy, samples, cores)
 
 
-def _place(told: Mapping[str, Any]) -> str:
+def _line(told: RankAnswer) -> str:
     open_now = any(
         state["open"]
         for world in told.get("work") or ()
@@ -126,31 +125,33 @@ def _place(told: Mapping[str, Any]) -> str:
     )
     if open_now:
         return ""
-    own = [frame for frame in told.get("place", {}).get("stack", ()) if frame[_OWN]]
-    if not own:
-        return ""
-    file, line, function, text, _ = own[0]
-    return f"{Path(file).name}:{line} in {function}" + (f": {text}" if text else "")
+    return own_line(told.get("place", ThreadPlace()).get("stack", ()))
 
 
-def _sample(told: Mapping[str, Any], state: Mapping[str, Any]) -> Sample:
+def _sample(told: RankAnswer, state: RankWork) -> Sample:
     kernel = told["scheduled"]
     return Sample(
         completed=state["completed"],
         cpu=kernel["cpu"],
         queued=kernel["queued"],
         awake=kernel["awake"],
-        **{name: state.get(name) for name in _RATES},
-        place=_place(told),
+        step=state.get("step"),
+        communicating=state.get("communicating"),
+        waiting=state.get("waiting"),
+        bytes=state.get("bytes"),
+        operations=state.get("operations"),
+        line=_line(told),
+        # A thread that computes in Python is in "lock" too, while another thread answers us.
+        asleep=told.get("place", ThreadPlace()).get("call", "") not in ("", "lock"),
         host=told["host"],
         blocked=state,
     )
 
 
 def step_seconds(looks: Sequence[Look]) -> float | None:
-    """Return the time of a step, the median of all ranks and looks; None where none tells it.
+    """Return the time of a step, the median of all ranks and samples; None if it is unknown.
 
-    Where no operation has a name that comes again, each of them counts as a step.
+    If no operation has a recurring name, each operation counts as a step.
     """
     every = [one for each in looks for one in each.ranks.values()]
     steps = [one.step for one in every if one.step]
@@ -159,7 +160,7 @@ def step_seconds(looks: Sequence[Look]) -> float | None:
 
 
 def steps_done(looks: Sequence[Look]) -> float:
-    """Return how many steps lie between the first look and the last one."""
+    """Return the number of steps between the first and the last sample."""
     if len(looks) < 2 or not looks[0].ranks or not looks[-1].ranks:
         return 0.0
     rank = min(looks[0].ranks)
@@ -171,7 +172,7 @@ def steps_done(looks: Sequence[Look]) -> float:
 
 
 def figures(looks: Sequence[Look]) -> list[RankFigures]:
-    """Return what each rank did between the first look and the last one at it."""
+    """Return each rank's figures between its first and last sample."""
     found = []
     for rank in sorted({rank for each in looks for rank in each.ranks}):
         own = [(each.at, each.ranks[rank]) for each in looks if rank in each.ranks]
@@ -187,7 +188,6 @@ def _figures(rank: int, own: Sequence[tuple[float, Sample]]) -> RankFigures:
     communicating = _mean([one.communicating for one in samples])
     cores = max(0.0, last.cpu - first.cpu) / span
     awake = max(cores, (last.awake - first.awake) / span)
-    places = [one.place for one in samples if one.place]
     return RankFigures(
         rank=rank,
         communicating=communicating,
@@ -196,13 +196,18 @@ def _figures(rank: int, own: Sequence[tuple[float, Sample]]) -> RankFigures:
         queued=min(1.0, max(0.0, last.queued - first.queued) / span),
         idle=max(0.0, 1.0 - communicating - awake),
         bytes=_mean([_bytes_of_step(one) for one in samples]),
-        place=max(places, key=places.count) if places else "",
+        lines=_shares(samples, [one.line for one in samples]),
+        idle_lines=_shares(samples, [one.line for one in samples if one.asleep]),
         exposed=exposed_share(first.blocked, last.blocked) if first.blocked else None,
     )
 
 
+def _shares(samples: Sequence[Sample], lines: Sequence[str]) -> dict[str, float]:
+    return {line: count / len(samples) for line, count in Counter(lines).items() if line}
+
+
 def _bytes_of_step(one: Sample) -> float | None:
-    """Bytes of an operation times the operations of a step, which the current one does not blur."""
+    """Return the mean bytes of an operation times the operations of a step."""
     if not one.operations or one.bytes is None:
         return None
     return one.bytes / one.operations * max(1, round(one.operations * (one.step or 0.0)))
@@ -214,7 +219,7 @@ def _mean(values: Sequence[float | None]) -> float:
 
 
 def others(looks: Sequence[Look]) -> float:
-    """Return how many cores other programs used between the first look and the last one."""
+    """Return how many cores other programs used between the first and the last sample."""
     if len(looks) < 2 or looks[-1].at <= looks[0].at:
         return 0.0
     span = looks[-1].at - looks[0].at
@@ -227,6 +232,6 @@ def others(looks: Sequence[Look]) -> float:
 
 
 def cores(looks: Sequence[Look]) -> float | None:
-    """Return how many cores the hosts have together, None where all ranks are on one."""
+    """Return the total number of cores of the hosts, None if all ranks are on one host."""
     found = looks[-1].cores if looks else {}
     return sum(found.values()) if len(found) > 1 else None

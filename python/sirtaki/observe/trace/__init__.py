@@ -1,1 +1,1 @@
-"""`sirtaki trace`: what all ranks of a running job do, in one file."""
+"""`sirtaki trace`: records all ranks of a running job in one file."""

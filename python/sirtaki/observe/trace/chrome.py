@@ -10,18 +10,19 @@ from typing import Any
 
 from sirtaki.observe.trace.layout import Layout, Slice, lay_out
 from sirtaki.observe.trace.model import Message, Operation, Rank, Span, Trace
+from sirtaki.rendezvous.words import parse_json
 
 _Event = dict[str, Any]
 
 
 class NoTrace(ValueError):
-    """A file has no trace of ours; the message says why."""
+    """A file contains no trace of ours; the message explains why."""
 
 
 def to_json(trace: Trace) -> Iterator[str]:
     """Return the trace as JSON, piece by piece."""
     layout = lay_out(trace)
-    # What was open when a rank began to record had begun before.
+    # An operation that was open when a rank began to record had begun before.
     begins = (each.begun for track in layout.tracks for each in track.slices[:1])
     began = min((trace.begun, *begins))
     ranks = [
@@ -113,20 +114,20 @@ def _micros(nanoseconds: int) -> float:
 
 
 def from_json(text: str) -> Trace:
-    """Return the trace that `to_json` has written.
+    """Parse a trace written by `to_json`.
 
     Raises:
-        NoTrace: It has not.
+        NoTrace: The text is not such a trace.
     """
     try:
-        whole = json.loads(text)
+        whole = parse_json(text)
         ours = whole["otherData"]["sirtaki"]
         events: dict[int, list[_Event]] = defaultdict(list)
         for event in whole["traceEvents"]:
             events[event["pid"]].append(event)
         ranks = [_rank(one, events[one["rank"]], ours["began"]) for one in ours["ranks"]]
         return Trace(str(ours["job"]), ranks)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise NoTrace(f"no trace that sirtaki has written ({error!r})") from None
 
 
@@ -146,8 +147,10 @@ def _rank(head: Mapping[str, Any], events: Iterable[_Event], began: int) -> Rank
         elif event["cat"] == "message":
             rank.messages.append(_message(event["args"], begun, ended))
         else:
-            spans = rank.spans if event["cat"] == "span" else rank.waits
-            spans.append(Span(event["name"], threads[event["tid"]], begun, ended))
+            of_category = {"span": rank.spans, "wait": rank.waits, "line": rank.lines}
+            of_category[event["cat"]].append(
+                Span(event["name"], threads[event["tid"]], begun, ended)
+            )
     return rank
 
 

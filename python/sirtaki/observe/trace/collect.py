@@ -1,38 +1,37 @@
-"""Asks the ranks of a job to record, and takes what they have recorded.
+"""Has the ranks of a job record a trace, and collects their records.
 
-Those of all hosts by way of the launcher, where that is on this host; else those that are here.
+A launcher on this host passes requests to the ranks of all hosts; else only local ranks are asked.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sirtaki import _core
-from sirtaki.hang.traces import START, STOP, TAKE, ask_to_trace
-from sirtaki.launch.questions.asked import ask_launcher
-from sirtaki.observe.trace.model import Message, Operation, Rank, Span
+from sirtaki.observe.trace.model import LINES, Message, Operation, Rank, Span
+from sirtaki.questions.asking import ask_launcher
+from sirtaki.questions.collect import ask_to_trace
+from sirtaki.questions.messages import Question
 from sirtaki.rendezvous.host.presence import job_name
 
 _Answers = list[dict[str, Any]]
-# Asks all ranks, or those of the host with a number: None where there are not so many hosts.
-_Ask = Callable[[str, int | None], _Answers | None]
 
 
 class Refused(Exception):
-    """A rank does not do what it is asked to; the message says why."""
+    """A rank refuses a request; the message explains why."""
 
 
 class Recorder:
-    """Has the ranks of a job record.
+    """Records a trace of a job's ranks.
 
-    failures: why ranks have not done what they were asked to at last. hosts: of all ranks of the
-    job. everywhere: whether the ranks of all hosts are asked.
+    failures: why ranks failed the last request. hosts: of all ranks of the job. everywhere: whether
+    the ranks of all hosts are asked.
 
     Args:
         job: Its name.
-        patience: How many seconds a rank here has to answer.
+        patience: Seconds for a local rank's answer.
     """
 
     def __init__(self, job: str, patience: float) -> None:
@@ -45,28 +44,28 @@ class Recorder:
         self._heard: set[int] = set()
 
     def start(self) -> None:
-        """Have them record from now on.
+        """Start the recording.
 
         Raises:
             Refused: A trace of the job runs already, or no rank records.
         """
-        answers = self._order(START)
+        answers = self._order(Question.TRACE_START)
         if answers and not any("answer" in one for one in answers):
             raise Refused("no rank records")
 
     def poll(self) -> bool:
-        """Take what they have recorded by now, in case that they end; False: none is left."""
+        """Collect the records so far, in case ranks end; False if no rank is left."""
         return self._take(False)
 
     def take(self) -> list[Rank]:
-        """End the recording, and return what each rank has recorded, also of those that have ended.
+        """End the recording; return the records of each rank, including ended ones.
 
         Raises:
             Refused: No trace of the job runs.
         """
         known = set(self._gathered)
         try:
-            known -= {one["rank"] for one in self._order(STOP)}
+            known -= {one["rank"] for one in self._order(Question.TRACE_STOP)}
         except Refused:
             if not self._gathered:
                 raise
@@ -81,14 +80,14 @@ class Recorder:
 
     @property
     def missing(self) -> list[int]:
-        """The ranks of the job that nothing was heard of."""
+        """The ranks of the job without any answer."""
         return [rank for rank in range(len(self.hosts)) if rank not in self._heard]
 
-    def _order(self, question: str) -> _Answers:
-        """Ask all ranks; a refusal of one counts when no other has obeyed."""
-        answers = ask_launcher(self._job, question)
-        self.everywhere = bool(answers)
-        answers = answers or self._of_this(question)
+    def _order(self, question: Question) -> _Answers:
+        """Ask all ranks; a refusal counts only if no rank has obeyed."""
+        of_all = ask_launcher(self._job, question)
+        self.everywhere = bool(of_all)
+        answers = of_all or self._of_this(question)
         refused = [one for one in answers if "refused" in one.get("answer", ())]
         self._note(answers)
         if refused and len(refused) + sum("failed" in one for one in answers) == len(answers):
@@ -102,7 +101,7 @@ class Recorder:
         self.hosts = max([self.hosts, *(one["hosts"] for one in answers)], key=len)
 
     def _take(self, whole: bool) -> bool:
-        """Take from one host after the other; `whole`: until it has no more."""
+        """Collect from one host after another; `whole`: until it has no more records."""
         every: _Answers = []
         number = 0
         while (answers := self._of_host(number)) is not None:
@@ -113,19 +112,17 @@ class Recorder:
         self._note(every)
         return any("failed" not in one for one in every)
 
-    def _of_this(self, question: str) -> _Answers:
+    def _of_this(self, question: Question) -> _Answers:
         return ask_to_trace(self._job, question, self._patience, anywhere=True)
 
     def _of_host(self, number: int) -> _Answers | None:
         if not self.everywhere:
-            return self._of_this(TAKE) if number == 0 else None
-        answers = ask_launcher(self._job, f"{TAKE} {number}")
-        if not answers or answers[0].get("over"):
-            return None  # where it is nothing at all, the launcher has gone
-        return [one for one in answers if "rank" in one]
+            return self._of_this(Question.TRACE_TAKE) if number == 0 else None
+        # None also if the launcher is gone.
+        return ask_launcher(self._job, Question.TRACE_TAKE, number)
 
     def _add(self, told: Mapping[str, Any]) -> bool:
-        """Add what a rank has told; return whether there is more."""
+        """Add a rank's answer; return whether it has more records."""
         piece = told.get("answer")
         if piece is None or "refused" in piece:
             return piece is None and "failed" not in told
@@ -137,16 +134,17 @@ class Recorder:
 
 
 def add(rank: Rank, piece: Mapping[str, Any]) -> None:
-    """Add a piece of what a rank has recorded; see `Recording.take`."""
+    """Add a piece of a rank's records; see `Recording.take`."""
     now, since_1970 = piece["ended"]
     later = Rank(rank.rank, rank.host, rank.pid, piece["begun"][0], now)
     _fill(later, piece)
-    later.shift(since_1970 - now)  # of one host's ranks the same to a few microseconds
+    later.shift(since_1970 - now)  # equal for ranks of one host to a few microseconds
     rank.begun = rank.begun or later.begun
     rank.ended, rank.main, rank.lost = later.ended, later.main, later.lost
     rank.operations += later.operations
     rank.spans += later.spans
     rank.waits += later.waits
+    rank.lines += later.lines
     rank.messages += later.messages
     rank.calls = max(rank.calls, later.calls)
 
@@ -161,11 +159,12 @@ def _fill(rank: Rank, piece: Mapping[str, Any]) -> None:
     rank.lost, rank.calls = piece["dropped"], piece["calls"]
     for each in piece["operations"]:
         drained = base64.b64decode(each["records"])
-        # Their key has the address where its ranks have met, which is nobody else's business.
+        # The world's key contains the private address of its store.
         world = f"{each['label']} {job_name(each['world'])}" if each["label"] else "job"
         recorded = _core.decode_records(drained, each["size"])
         rank.operations += _operations(recorded, world)
         rank.messages += _messages(recorded, world, each["rank"])
+    rank.lines += [Span(line, LINES, at, at) for line, at in piece.get("lines", ())]
     for spans, found in ((rank.spans, piece["spans"]), (rank.waits, piece["waits"])):
         spans += [Span(name, name_of(thread), begun, end) for name, thread, begun, end in found]
 
@@ -193,7 +192,7 @@ def _operations(recorded: Iterable[_core.Recorded], world: str) -> Iterable[Oper
     for one in recorded:
         if not one.number:
             continue
-        # What failed or was alone may not have come to all stages.
+        # An operation that failed, or of one rank, may not have reached all stages.
         begun = one.begun_ns or one.ended_ns
         agreed = min(one.agreed_ns or begun, begun)
         yield Operation(

@@ -1,4 +1,4 @@
-"""`sirtaki trace`: starts and ends the recording of a job, and tells what was recorded."""
+"""`sirtaki trace`: starts and ends the recording of a job, and reports on the records."""
 
 from __future__ import annotations
 
@@ -11,34 +11,42 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from sirtaki.hang.asking import UnknownJob, find
 from sirtaki.hang.report import spans
-from sirtaki.launch.questions.asked import launched_here
+from sirtaki.launch.flags.guesses import CommandParser
 from sirtaki.observe.trace import collect, files
 from sirtaki.observe.trace.chrome import NoTrace
 from sirtaki.observe.trace.matching import align
 from sirtaki.observe.trace.model import Rank, Trace
 from sirtaki.observe.trace.report import examine, text_of
+from sirtaki.questions.asking import JOB_HELP, SeveralJobs, UnknownJob, find, launched_here
 from sirtaki.rendezvous.host.presence import Presence
+from sirtaki.rendezvous.words import printable
 
-# Beside a rank's record: where the trace is to be written.
+_COMMANDS = ("start", "stop", "report", "merge")
+# A file beside a rank's record that contains the path for the trace.
 _TARGET = "trace"
 _POLL_SECONDS = 0.5
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `sirtaki trace …`; returns 0, 1 where ranks are missing, or 2."""
-    args = make_parser().parse_args(arguments)
+    """Run `sirtaki trace …`; returns 0, 1 if ranks are missing, or 2."""
+    parser = make_parser()
+    if arguments and arguments[0] not in _COMMANDS and _is_job(arguments[0]):
+        parser.error(
+            f"`sirtaki trace start {arguments[0]}` begins to record that job, "
+            f"`sirtaki trace stop {arguments[0]}` writes the file"
+        )
+    args = parser.parse_args(arguments)
     try:
         return int(args.do(args))
     except (UnknownJob, collect.Refused, NoTrace, OSError, ValueError) as error:
-        print(f"sirtaki trace {args.what}: error: {error}", file=sys.stderr)
+        print(printable(f"sirtaki trace {args.what}: error: {error}"), file=sys.stderr)
         return 2
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Make the parser of `sirtaki trace`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="sirtaki trace",
         description="Record what all ranks of a running job do, in one file for Perfetto or "
         "chrome://tracing, and tell from it where the time goes: on the launcher's host those of "
@@ -52,7 +60,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_start(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_start(commands: argparse._SubParsersAction[CommandParser]) -> None:
     one = commands.add_parser("start", help="begin to record", description="Begin to record.")
     _add_job(one)
     one.add_argument("-o", "--output", metavar="FILE", help=_OUTPUT)
@@ -69,13 +77,13 @@ _OUTPUT = (
 
 
 def _add_job(one: argparse.ArgumentParser) -> None:
-    one.add_argument("job", help="a name that `sirtaki ps` shows, or a rank's process id")
+    one.add_argument("job", nargs="?", help=JOB_HELP)
     one.add_argument(
         "--patience", type=_seconds, default=5.0, help="seconds for a rank to answer (default: 5)"
     )
 
 
-def _add_stop(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_stop(commands: argparse._SubParsersAction[CommandParser]) -> None:
     one = commands.add_parser(
         "stop", help="end it, and write the file", description="End it, and write the file."
     )
@@ -84,7 +92,7 @@ def _add_stop(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     one.set_defaults(do=_stop)
 
 
-def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_report(commands: argparse._SubParsersAction[CommandParser]) -> None:
     one = commands.add_parser(
         "report",
         help="say from a file where each rank's time went",
@@ -96,7 +104,7 @@ def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     one.set_defaults(do=_report)
 
 
-def _add_merge(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_merge(commands: argparse._SubParsersAction[CommandParser]) -> None:
     one = commands.add_parser(
         "merge",
         help="put files of several hosts together",
@@ -115,15 +123,24 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _ranks_of(name: str) -> tuple[str, list[Presence]]:
-    """Return a job and its ranks here; there are none where the launcher has none on its host."""
+def _ranks_of(name: str | None) -> tuple[str, list[Presence]]:
+    """Return a job and its local ranks, which are none if the launcher's host has none."""
     try:
         ranks = find(name)
+    except SeveralJobs:
+        raise
     except UnknownJob:
         if job := launched_here(name):
             return job, []
         raise
     return ranks[0].record.job, ranks
+
+
+def _is_job(name: str) -> bool:
+    try:
+        return bool(name) and bool(_ranks_of(name)[0])
+    except UnknownJob:
+        return False
 
 
 def _start(args: argparse.Namespace) -> int:
@@ -191,24 +208,24 @@ def _described(ranks: Sequence[Rank]) -> str:
 
 def _name_failures(recorder: collect.Recorder) -> None:
     for rank, why in sorted(recorder.failures.items()):
-        print(f"rank {rank}: {why}", file=sys.stderr)
+        print(printable(f"rank {rank}: {why}"), file=sys.stderr)
 
 
 def _name_clocks(clocks: Mapping[str, tuple[int, int]]) -> None:
     for host, (late, wrong) in clocks.items():
         text = f"{host}: its clock was {late / 1e6:.3f} ms late, to {wrong / 1e6:.3f} ms"
-        print(text, file=sys.stderr)
+        print(printable(text), file=sys.stderr)
 
 
 def _name_others(recorder: collect.Recorder) -> None:
-    """Say which ranks were not asked, and how they are."""
+    """Print which ranks were not asked, and how to ask them."""
     missing = recorder.missing
     if not missing:
         return
     if recorder.everywhere:
         print(f"ranks {spans(missing)} have not answered", file=sys.stderr)
         return
-    hosts = sorted({recorder.hosts[rank] for rank in missing})
+    hosts = sorted({printable(recorder.hosts[rank]) for rank in missing})
     print(
         f"only ranks of this host: ranks {spans(missing)} are on {', '.join(hosts)}. On the "
         "launcher's host the command records all; of other launchers' jobs record on each host, "
@@ -223,7 +240,8 @@ def _report(args: argparse.Namespace) -> int:
         from sirtaki.observe.trace.drawing import draw  # needs matplotlib
 
         draw(found, args.plot)
-    print(json.dumps(asdict(found)) if args.json else text_of(found))
+    lines = map(printable, text_of(found).splitlines())
+    print(json.dumps(asdict(found)) if args.json else "\n".join(lines))
     return 0
 
 

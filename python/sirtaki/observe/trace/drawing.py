@@ -1,4 +1,4 @@
-"""A picture of what a trace tells."""
+"""A plot of a trace's findings."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from sirtaki.observe.trace.report import Findings
 
 
 def draw(found: Findings, path: str) -> None:
-    """Draw where the time of each rank went.
+    """Draw the times of each rank.
 
     Args:
-        found: What `examine` has found.
-        path: The file; its ending says of which kind.
+        found: The result of `examine`.
+        path: The file; its extension selects the format.
 
     Raises:
-        ValueError: The ending is not of a kind that matplotlib draws.
+        ValueError: matplotlib does not support the extension.
         OSError: The file cannot be written.
     """
     figure = Figure(figsize=(7, 1.5 + 0.35 * len(found.times)), layout="constrained")
     axes = figure.add_subplot(xlabel="share of the time, %", ylabel="rank")
     names = [
-        f"{one.rank} (holds up others)" if one.rank in found.stragglers else str(one.rank)
+        f"{one.rank} (straggler)" if one.rank in found.stragglers else str(one.rank)
         for one in found.times
     ]
     left = [0.0] * len(names)
     parts = {
-        "computes": [one.compute or 0.0 for one in found.times],
+        "computes": [one.computing or 0.0 for one in found.times],
         "waits while data move": [one.moving for one in found.times],
-        "waits for other ranks": [one.late or 0.0 for one in found.times],
-        "not seen": [one.whole if one.compute is None else 0.0 for one in found.times],
+        "waits for other ranks": [one.exposed_waiting or 0.0 for one in found.times],
+        "not seen": [one.whole if one.computing is None else 0.0 for one in found.times],
     }
     if not any(parts["not seen"]):
         del parts["not seen"]

@@ -1,4 +1,4 @@
-"""Files of traces: by their endings as Chrome's JSON, the same packed, or Perfetto's protobuf."""
+"""Trace files; by extension Chrome's JSON, the same compressed, or Perfetto's protobuf."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ _ENDINGS = (".json", ".json.gz", ".pftrace")
 
 
 def require_writable(path: str) -> None:
-    """Refuse early what cannot be written later.
+    """Refuse early a file that could not be written later.
 
     Raises:
-        ValueError: The ending is none of ours.
-        OSError: There is no such folder, or nothing can be written there.
+        ValueError: The extension is unknown.
+        OSError: The folder does not exist or is not writable.
     """
     if not path.endswith(_ENDINGS):
         raise ValueError(f"{path}: a trace's name ends in {', '.join(_ENDINGS)}")
     beside = _beside(path)
-    beside.touch()
+    beside.touch(exist_ok=False)
     beside.unlink()
 
 
 def write(trace: Trace, path: str) -> None:
-    """Write a trace; whoever opens the file finds it whole. Raises as `require_writable`."""
+    """Write a trace atomically. Raises as `require_writable`."""
     require_writable(path)
     beside = _beside(path)
     try:
         if path.endswith(".pftrace"):
-            beside.write_bytes(to_protobuf(trace))
+            with beside.open("xb") as binary:
+                binary.write(to_protobuf(trace))
         else:
             packed = path.endswith(".gz")
-            with gzip.open(beside, "wt", 6) if packed else beside.open("w") as file:
+            with gzip.open(beside, "xt", 6) if packed else beside.open("x") as file:
                 file.writelines(to_json(trace))
         beside.replace(path)
     finally:
@@ -45,7 +46,8 @@ def write(trace: Trace, path: str) -> None:
 
 
 def _beside(path: str) -> Path:
-    return Path(f"{path}.{os.getpid()}.new")
+    """Return the path of a new file with a random name, which nobody can have linked elsewhere."""
+    return Path(f"{path}.{os.urandom(8).hex()}.new")
 
 
 def read(path: str) -> Trace:
@@ -53,7 +55,7 @@ def read(path: str) -> Trace:
 
     Raises:
         OSError: The file cannot be read.
-        NoTrace: It has no trace of ours, or has it as protobuf, which is for Perfetto alone.
+        NoTrace: It contains no trace of ours, or one as protobuf, which only Perfetto reads.
     """
     if path.endswith(".pftrace"):
         raise NoTrace(f"{path}: of traces only .json and .json.gz can be read again; write both")

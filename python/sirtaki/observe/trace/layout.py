@@ -1,4 +1,4 @@
-"""How a trace is shown: tracks with slices that lie in one another, and counters."""
+"""The layout of a trace: tracks with nested slices, and counters."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sirtaki.observe.trace.matching import match, match_messages
-from sirtaki.observe.trace.model import Message, Operation, Rank, Span, Trace
+from sirtaki.observe.trace.model import LINES, Message, Operation, Rank, Span, Trace
 
+# The number of a rank's first track of a kind.
+_LINE_TRACK = 999
 _LANES = 1000
 _MESSAGE_LANES = 100_000
 _LEAST_BIN_NS = 10_000_000
@@ -18,10 +20,10 @@ _MOST_BINS = 2000
 
 @dataclass
 class Slice:
-    """A stretch of a track.
+    """A slice of a track.
 
-    flow: the number of what links it to others, 0: nothing. arrives: it links at its end, not at
-    its beginning, as what receives.
+    flow: the number of the flow that links it to others, 0: none. arrives: the link is at its end,
+    as for a receive, not at its beginning.
     """
 
     name: str
@@ -34,13 +36,13 @@ class Slice:
 
     @property
     def linked(self) -> int:
-        """When what links it is there; within it, where it takes any time."""
+        """The time of its link, which is within the slice unless that is empty."""
         return max(self.begun, self.ended - 1) if self.arrives else self.begun
 
 
 @dataclass
 class Track:
-    """Slices, each before those that lie in it."""
+    """Slices, each before those nested in it."""
 
     rank: int
     number: int
@@ -50,7 +52,7 @@ class Track:
 
 @dataclass
 class Counter:
-    """Bytes a second, each from a time on until the next."""
+    """Bytes per second, each from its time until the next."""
 
     rank: int
     values: list[tuple[int, int]]
@@ -58,7 +60,7 @@ class Counter:
 
 @dataclass
 class Layout:
-    """What is shown of a trace."""
+    """The tracks, counters and flows of a trace."""
 
     tracks: list[Track]
     counters: list[Counter]
@@ -69,10 +71,10 @@ def lay_out(trace: Trace) -> Layout:
     """Arrange a trace.
 
     Returns:
-        Of each rank a track of every thread with spans or waits, and as many of operations and of
-        messages as are under way at a time. `flows`: of each operation of several ranks when these
-        have asked for it, in this order: (time, rank, track); of a message when it was sent and
-        when it had come.
+        For each rank a track of every thread with spans or waits, one of the lines that it was seen
+        in, and as many tracks of operations and of messages as are in flight at a time. `flows`:
+        for each operation of several ranks the times of their submissions, in order: (time, rank,
+        track); for a message the times of sending and arrival.
     """
     linked: list[Iterable[tuple[int, object]]] = [each.items() for each in match(trace.ranks)]
     linked += match_messages(trace.ranks)
@@ -82,6 +84,9 @@ def lay_out(trace: Trace) -> Layout:
     tracks: list[Track] = []
     for rank in trace.ranks:
         tracks += _threads(rank)
+        if rank.lines:
+            seen = [_slice(line, "line") for line in rank.lines]
+            tracks.append(Track(rank.rank, _LINE_TRACK, LINES, seen))
         operations = (_slices(one, flow_of.get((rank.rank, id(one)), 0)) for one in rank.operations)
         tracks += _lanes(rank, "operations", _LANES, operations)
         messages = ([_message(one, flow_of.get((rank.rank, id(one)), 0))] for one in rank.messages)
@@ -100,7 +105,7 @@ def _threads(rank: Rank) -> Iterable[Track]:
     for category, spans in (("span", rank.spans), ("wait", rank.waits)):
         for span in spans:
             threads.setdefault(span.thread, []).append(_slice(span, category))
-    # The main thread first.
+    # The main thread comes first.
     names = sorted(threads, key=lambda name: (name != rank.main, name))
     for number, name in enumerate(names, 1):
         slices = sorted(threads[name], key=lambda each: (each.begun, -each.ended))
@@ -112,7 +117,7 @@ def _slice(span: Span, category: str) -> Slice:
 
 
 def _lanes(rank: Rank, name: str, first: int, every: Iterable[list[Slice]]) -> Iterable[Track]:
-    """Of what is under way at a time each has a track of its own; what lies in it comes with it."""
+    """Put slices in flight at the same time on different tracks, with their nested slices."""
     free: list[tuple[int, int]] = []
     lanes: list[list[Slice]] = []
     for slices in sorted(every, key=lambda each: each[0].begun):
@@ -167,7 +172,7 @@ def _message(one: Message, flow: int) -> Slice:
 
 
 def _bytes_a_second(rank: Rank) -> list[tuple[int, int]]:
-    """Of each stretch of time how many bytes operations and messages had a second on their way."""
+    """Return the bytes per second of operations and messages in flight, from each time on."""
     length = rank.ended - rank.begun
     moved: list[Operation | Message] = [*rank.operations, *rank.messages]
     if length <= 0 or not moved:

@@ -1,4 +1,4 @@
-"""Which operations of different ranks are the same one, and how far hosts' clocks are apart."""
+"""Matches operations of different ranks, and determines the offsets of hosts' clocks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _Group = dict[int, Operation]
 def match(
     ranks: Iterable[Rank], place: Callable[[Operation], int] = lambda one: one.agreed
 ) -> list[_Group]:
-    """Return the operations that at least two ranks took part in, of each rank its own.
+    """Return the operations in which at least two ranks took part, with each rank's own record.
 
     Ranks call the operations of one name in the same order, but may have begun to record at
-    different ones: how far apart is what most of them say that have the nearest places.
+    different ones. The shift is the most frequent one among operations with the nearest places.
 
     Args:
-        ranks: What each has recorded.
-        place: What grows from one operation to the next, and is about the same on all ranks.
+        ranks: Their records.
+        place: A value that grows from operation to operation and is similar on all ranks.
     """
     named: dict[tuple[str, int, str, str], dict[int, list[Operation]]] = defaultdict(dict)
     for one in ranks:
@@ -45,7 +45,7 @@ def match(
 
 
 def match_messages(ranks: Iterable[Rank]) -> list[tuple[tuple[int, Message], tuple[int, Message]]]:
-    """Return the messages of which both ends are known: sender and receiver, each with its rank."""
+    """Return the messages with both ends recorded: sender and receiver, each with its rank."""
     sends: dict[tuple[str, int, int, int], tuple[int, Message]] = {}
     receives: dict[tuple[str, int, int, int], tuple[int, Message]] = {}
     for rank in ranks:
@@ -56,7 +56,7 @@ def match_messages(ranks: Iterable[Rank]) -> list[tuple[tuple[int, Message], tup
 
 
 def _shift(reference: Sequence[int], others: Sequence[int]) -> int:
-    """Which number of `others` is the same operation as number 0 of `reference`."""
+    """Return the index in `others` of the operation that is number 0 of `reference`."""
     votes: Counter[int] = Counter()
     gaps: dict[int, int] = {}
     for number in range(0, len(reference), -(-len(reference) // _LOOKED_AT)):
@@ -71,14 +71,14 @@ def _shift(reference: Sequence[int], others: Sequence[int]) -> int:
 
 
 def align(trace: Trace) -> dict[str, tuple[int, int]]:
-    """Set the clocks of all hosts by that of the first rank's.
+    """Align the clocks of all hosts with that of the first rank's host.
 
-    No rank hears that all have asked for an operation before each of them has: every operation
-    bounds how far two clocks are apart, from both sides. In the middle they are taken to be. Which
-    operation is which is told by how many each rank had asked for before, whatever its clock says.
+    No rank learns that all have submitted an operation before each of them has, so every operation
+    bounds the offset of two clocks from both sides. The middle is taken. Operations are matched by
+    the number of earlier ones on each rank, independent of its clock.
 
     Returns:
-        Of each other host by how many nanoseconds its clock was late, and how wrong that may be.
+        For each other host the nanoseconds by which its clock was late, and the possible error.
     """
     if not trace.ranks:
         return {}
@@ -104,7 +104,7 @@ def align(trace: Trace) -> dict[str, tuple[int, int]]:
 
 
 def _bounds(groups: Iterable[_Group], here: set[int]) -> tuple[int, int] | None:
-    """Return between what the others' clocks are late."""
+    """Return the bounds between which the others' clocks are late."""
     least: list[int] = []
     most: list[int] = []
     for group in groups:

@@ -1,16 +1,19 @@
-"""What a trace consists of. Times are nanoseconds since 1970, by the clock of the first host."""
+"""The data of a trace. Times are nanoseconds since 1970, by the clock of the first host."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+# The name, instead of a thread's, for lines of code in which the main thread was seen.
+LINES = "lines of code"
+
 
 class Operation(NamedTuple):
-    """An operation of one rank that has ended.
+    """A completed operation of one rank.
 
-    number: of those that this rank has asked for. world: what all its ranks call the world that it
-    is of. set: the process set's number. agreed: when this rank heard that all have asked for it;
+    number: among those that this rank has submitted. world: the name of its world, the same on all
+    ranks. set: the process set's number. agreed: when this rank learned that all have submitted it;
     begun: when its data began to move.
     """
 
@@ -29,20 +32,20 @@ class Operation(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int, str, str]:
-        """What the same operation has in common on all ranks, and in each step."""
+        """A key that is equal for the same operation on all ranks, and in each step."""
         return self.world, self.set, self.kind, self.name
 
     @property
     def title(self) -> str:
-        """As people read it."""
+        """The text for people."""
         return f"{self.kind} {self.name}"
 
 
 class Message(NamedTuple):
     """A message that one rank has sent or received.
 
-    world: as of an operation; own, peer: the numbers in it of this rank and of the other one.
-    sequence: of all messages from there to here; 0: of a rank to itself, or nothing has come.
+    world: as in an operation; own, peer: the numbers in it of this rank and of the other one.
+    sequence: among all messages in this direction; 0: to the rank itself, or nothing has arrived.
     """
 
     world: str
@@ -59,18 +62,18 @@ class Message(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int, int, int]:
-        """What the same message has at both ends: from where to where, and which of these."""
+        """A key that is equal at both ends of a message: source, destination and number."""
         source, dest = (self.own, self.peer) if self.sends else (self.peer, self.own)
         return self.world, source, dest, self.sequence
 
     @property
     def title(self) -> str:
-        """As people read it."""
+        """The text for people."""
         return f"{'send to' if self.sends else 'receive from'} {self.peer}, tag {self.tag}"
 
 
 class Span(NamedTuple):
-    """A named stretch of time of a thread."""
+    """A named span of time of a thread."""
 
     name: str
     thread: str
@@ -80,11 +83,11 @@ class Span(NamedTuple):
 
 @dataclass
 class Rank:
-    """What one rank has recorded.
+    """The records of one rank.
 
-    begun, ended: when it recorded. waits: when its threads waited for operations; calls: how often
-    they asked for a result, waiting or not. main: the name of its main thread. lost: how often it
-    had to forget something.
+    begun, ended: of the recording. waits: when its threads waited for operations; calls: how often
+    they asked for a result, waiting or not. lines: the times at which its main thread was seen in
+    a line of the user's code. main: the name of its main thread. lost: how many records it dropped.
     """
 
     rank: int
@@ -99,9 +102,10 @@ class Rank:
     lost: int = 0
     messages: list[Message] = field(default_factory=list)
     calls: int = 0
+    lines: list[Span] = field(default_factory=list)
 
     def shift(self, nanoseconds: int) -> None:
-        """Move all its times."""
+        """Shift all its times."""
         self.begun += nanoseconds
         self.ended += nanoseconds
         self.operations = [
@@ -115,6 +119,7 @@ class Rank:
         ]
         self.spans, self.waits = _moved(self.spans, nanoseconds), _moved(self.waits, nanoseconds)
         self.messages = _moved(self.messages, nanoseconds)
+        self.lines = _moved(self.lines, nanoseconds)
 
 
 _Timed = TypeVar("_Timed", Span, Message)
@@ -128,12 +133,12 @@ def _moved(each: list[_Timed], nanoseconds: int) -> list[_Timed]:
 
 @dataclass
 class Trace:
-    """What the ranks of a job have recorded, by rank."""
+    """The records of a job's ranks, by rank."""
 
     job: str
     ranks: list[Rank]
 
     @property
     def begun(self) -> int:
-        """When the first rank began."""
+        """The time at which the first rank began to record."""
         return min((each.begun for each in self.ranks), default=0)

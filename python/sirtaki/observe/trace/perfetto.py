@@ -1,4 +1,4 @@
-"""Traces as Perfetto's protobuf messages, written by hand: nothing has to be installed."""
+"""Traces as Perfetto's protobuf messages, encoded here, so that no package is needed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sirtaki.observe.trace.layout import Layout, Slice, Track, lay_out
 from sirtaki.observe.trace.model import Trace
 
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
-# Numbers of fields in Perfetto's messages.
+# Field numbers in Perfetto's messages.
 _PACKET = 1
 _TIMESTAMP, _SEQUENCE, _EVENT, _FLAGS, _DESCRIPTOR = 8, 10, 11, 13, 60
 _UUID, _NAME, _PROCESS, _THREAD, _PARENT, _COUNTER = 1, 2, 3, 4, 5, 8
@@ -19,13 +19,13 @@ _ANNOTATION_NAME, _ANNOTATION_INT, _ANNOTATION_TEXT = 10, 4, 6
 _BEGIN, _END, _COUNT = 1, 2, 4
 _STATE_CLEARED = 1
 _ONE_SEQUENCE = 1
-# Tracks of a rank have numbers from this on, times the rank.
+# The numbers of a rank's tracks begin at this times the rank.
 _TRACKS_OF_A_RANK = 1 << 20
 _COUNTER_TRACK = _TRACKS_OF_A_RANK - 1
 
 
 def to_protobuf(trace: Trace) -> bytes:
-    """Return the trace as a message `Trace`, of as many packets as there are events."""
+    """Return the trace as a message `Trace` with a packet for each event."""
     layout = lay_out(trace)
     packets = [*_descriptors(trace, layout)]
     events = [event for track in layout.tracks for event in _events(track)]
@@ -34,7 +34,7 @@ def to_protobuf(trace: Trace) -> bytes:
         for at, value in counter.values:
             body = _number(_TYPE, _COUNT) + _number(_TRACK, track) + _number(_VALUE, value)
             events.append((at, body))
-    events.sort(key=lambda event: event[0])  # those of one time stay in their order
+    events.sort(key=lambda event: event[0])  # stable: events of one time keep their order
     packets += [_number(_TIMESTAMP, at) + _message(_EVENT, body) for at, body in events]
     first, *others = packets
     first += _number(_FLAGS, _STATE_CLEARED)
@@ -44,7 +44,7 @@ def to_protobuf(trace: Trace) -> bytes:
 
 def _descriptors(trace: Trace, layout: Layout) -> Iterable[bytes]:
     for one in trace.ranks:
-        # Two hosts may have processes of one number.
+        # Processes of two hosts may have the same id.
         process = _number(_PROCESS_PID, one.rank + 1)
         process += _text(_PROCESS_NAME, f"rank {one.rank} ({one.host}, process {one.pid})")
         body = _number(_UUID, _uuid(one.rank, 0)) + _message(_PROCESS, process)
@@ -66,7 +66,7 @@ def _uuid(rank: int, number: int) -> int:
 
 
 def _events(track: Track) -> Iterable[tuple[int, bytes]]:
-    """Begins and ends of a track's slices, in order."""
+    """Return the begins and ends of a track's slices, in order."""
     place = _number(_TRACK, _uuid(track.rank, track.number))
     end = _number(_TYPE, _END) + place
     opened: list[tuple[int, bytes]] = []

@@ -1,19 +1,23 @@
-"""What a trace tells: where each rank's time went, who held up the others, what to change."""
+"""The report on a trace: where each rank's time went, which rank was late, what to change."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from statistics import median
+from statistics import fmean, median
 
+from sirtaki.inspect.live.view import SHARES
+from sirtaki.observe.blame import slow_line
 from sirtaki.observe.trace.matching import match, match_messages
 from sirtaki.observe.trace.model import Operation, Rank, Trace
+from sirtaki.rendezvous.words import aligned
 
 _NS = 1e-9
 _BAR = 30
-# From which share of the time on something is worth a word.
+# The least share of the time that the report mentions.
 _NOTABLE = 0.05
 _SMALL_BYTES = 64 << 10
 _MANY_A_STEP = 20
@@ -22,25 +26,27 @@ _Stretches = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class RankTimes:
-    """Where a rank's time went, in seconds.
+    """A rank's times in seconds, with the names of `sirtaki top --json`.
 
-    opened: an operation or message was under way. exposed: the main thread was blocked in a call
-    that waits for one, of which `late`: that others had not asked for yet; the rest moved data.
-    compute: it was not. hidden: an operation was under way meanwhile. These four are None of a rank
-    without such a call, whose framework waits in its own code, as compiled functions of TensorFlow
-    and JAX do. held_up: it was the last to ask for an operation, and all others waited; or another
-    rank was blocked for a message that it had not sent.
+    communicating: an operation or message was open. waiting: one that another rank had not called
+    yet. exposed: the main thread was blocked in a call that waits for one; exposed_waiting: for one
+    that another rank had not called yet; the rest moved data. computing: it was not blocked.
+    overlapped: an operation was open meanwhile. The last four are None for a rank without such a
+    call, whose framework waits in its own code, as compiled functions of TensorFlow and JAX do.
+    straggling: it was the last to call an operation, and all others waited; or another rank was
+    blocked for a message that it had not sent.
     """
 
     rank: int
     host: str
     whole: float
-    opened: float
-    compute: float | None
+    communicating: float
+    waiting: float
+    computing: float | None
     exposed: float | None
-    late: float | None
-    hidden: float | None
-    held_up: float
+    exposed_waiting: float | None
+    overlapped: float | None
+    straggling: float
     step: float | None
     operations: int
     messages: int
@@ -48,13 +54,13 @@ class RankTimes:
 
     @property
     def moving(self) -> float:
-        """For how long it was blocked while data moved."""
-        return (self.exposed or 0.0) - (self.late or 0.0)
+        """The time for which it was blocked while data moved."""
+        return (self.exposed or 0.0) - (self.exposed_waiting or 0.0)
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What the report says."""
+    """The content of the report."""
 
     job: str
     seconds: float
@@ -64,7 +70,7 @@ class Findings:
 
 
 def examine(trace: Trace) -> Findings:
-    """Find out where the time went, in the time that all ranks recorded."""
+    """Determine where the time went, in the period that all ranks recorded."""
     begun = max((one.begun for one in trace.ranks), default=0)
     ended = max(begun, min((one.ended for one in trace.ranks), default=0))
     groups = match(trace.ranks)
@@ -75,15 +81,15 @@ def examine(trace: Trace) -> Findings:
         late = [each for (_, to), of in unsent.items() if to == one.rank for each in of]
         times.append(_times(one, begun, ended, late, held_up.get(one.rank, 0)))
     least = _NOTABLE * (ended - begun) * _NS
-    slow = [one for one in times if one.held_up > least]
-    stragglers = [one.rank for one in sorted(slow, key=lambda one: -one.held_up)]
+    slow = [one for one in times if one.straggling > least]
+    stragglers = [one.rank for one in sorted(slow, key=lambda one: -one.straggling)]
     found = Findings(trace.job, (ended - begun) * _NS, times, stragglers)
-    found.advice.extend(_advice(trace, found))
+    found.advice.extend(_advice(trace, found, (begun, ended)))
     return found
 
 
 def _times(rank: Rank, begun: int, ended: int, unsent: _Stretches, held_up: int) -> RankTimes:
-    """unsent: when it received what was not sent yet."""
+    """Return a rank's times. unsent: when it was receiving messages that were not sent yet."""
     inside = [one for one in rank.operations if one.ended > begun and one.submitted < ended]
     messages = [one for one in rank.messages if one.ended > begun and one.begun < ended]
     under_way = [(one.submitted, one.ended) for one in inside]
@@ -93,19 +99,20 @@ def _times(rank: Rank, begun: int, ended: int, unsent: _Stretches, held_up: int)
     unagreed = joined(unasked, begun, ended)
     waits = _blocked(rank, begun, ended)
     whole, exposed = ended - begun, _length(waits)
-    hidden = _length(opened) - _length(_both(waits, opened))
-    # None of them knows of waits in the framework's own code.
+    overlapped = _length(opened) - _length(_both(waits, opened))
+    # Waits in the framework's own code are not recorded.
     seen = bool(rank.calls or not under_way)
     return RankTimes(
         rank=rank.rank,
         host=rank.host,
         whole=whole * _NS,
-        opened=_length(opened) * _NS,
-        compute=(whole - exposed) * _NS if seen else None,
+        communicating=_length(opened) * _NS,
+        waiting=_length(unagreed) * _NS,
+        computing=(whole - exposed) * _NS if seen else None,
         exposed=exposed * _NS if seen else None,
-        late=_length(_both(waits, unagreed)) * _NS if seen else None,
-        hidden=hidden * _NS if seen else None,
-        held_up=held_up * _NS,
+        exposed_waiting=_length(_both(waits, unagreed)) * _NS if seen else None,
+        overlapped=overlapped * _NS if seen else None,
+        straggling=held_up * _NS,
         step=_step(inside),
         operations=len(inside),
         messages=len(messages),
@@ -114,13 +121,13 @@ def _times(rank: Rank, begun: int, ended: int, unsent: _Stretches, held_up: int)
 
 
 def _blocked(rank: Rank, begun: int, ended: int) -> _Stretches:
-    """When its main thread was in a call that waits; where no such call is known, any thread."""
+    """Return when its main thread was in a call that waits, or any thread if it never was."""
     own = [each for each in rank.waits if each.thread == rank.main] or rank.waits
     return joined(((each.begun, each.ended) for each in own), begun, ended)
 
 
 def _unsent(ranks: Sequence[Rank]) -> dict[tuple[int, int], _Stretches]:
-    """Of each sender and receiver when the second asked for what the first had not sent."""
+    """Return, by sender and receiver, when the receiver waited for an unsent message."""
     found: dict[tuple[int, int], _Stretches] = defaultdict(list)
     for (sender, sent), (receiver, received) in match_messages(ranks):
         if sent.begun > received.begun:
@@ -129,7 +136,7 @@ def _unsent(ranks: Sequence[Rank]) -> dict[tuple[int, int], _Stretches]:
 
 
 def _step(operations: Iterable[Operation]) -> float | None:
-    """The time from one operation of a name to the next: of the name that is there most often."""
+    """Return the time from one operation to the next of the most frequent name."""
     times: dict[object, list[int]] = defaultdict(list, {None: []})
     for one in operations:
         times[one.key].append(one.ended)
@@ -146,9 +153,9 @@ def _held_up(
     begun: int,
     ended: int,
 ) -> dict[int, int]:
-    """Of each rank how long it was the only one that had not asked for what the others had.
+    """Return for how long each rank was the only one that had not submitted an operation.
 
-    Or had not sent what another one was blocked for.
+    This includes time in which another rank was blocked for a message that it had not sent.
     """
     found: dict[int, _Stretches] = defaultdict(list)
     blocked = {one.rank: _blocked(one, begun, ended) for one in ranks}
@@ -161,7 +168,7 @@ def _held_up(
 
 
 def joined(stretches: Iterable[tuple[int, int]], begun: int, ended: int) -> _Stretches:
-    """Return the time that is in at least one stretch, from `begun` to `ended`."""
+    """Return the union of the stretches, from `begun` to `ended`."""
     found: _Stretches = []
     for first, last in sorted(stretches):
         first, last = max(first, begun), min(last, ended)
@@ -175,7 +182,7 @@ def joined(stretches: Iterable[tuple[int, int]], begun: int, ended: int) -> _Str
 
 
 def _both(some: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> _Stretches:
-    """The time that is in both; each joined."""
+    """Return the intersection of two joined lists of stretches."""
     found: _Stretches = []
     a = b = 0
     while a < len(some) and b < len(others):
@@ -193,15 +200,15 @@ def _length(stretches: Iterable[tuple[int, int]]) -> int:
     return sum(last - first for first, last in stretches)
 
 
-def _advice(trace: Trace, found: Findings) -> Iterable[str]:
+def _advice(trace: Trace, found: Findings, window: tuple[int, int]) -> Iterable[str]:
     if not any(one.operations or one.messages for one in found.times):
         yield "no operation ended while the trace ran: record for longer, or see `sirtaki hang`"
         return
     for rank in found.stragglers:
         one = next(each for each in found.times if each.rank == rank)
-        share = one.held_up / one.whole
+        share = one.straggling / one.whole
         text = f"rank {rank} ({one.host}) held up the others for {share:.0%} of the time"
-        yield f"{text}: {_why_late(trace, rank)}"
+        yield f"{text}: {_why_late(trace, one, window)}"
     seen = [one for one in found.times if one.exposed is not None]
     whole = sum(one.whole for one in seen) or 1.0
     moving = sum(one.moving for one in seen) / whole
@@ -219,7 +226,7 @@ def _advice(trace: Trace, found: Findings) -> Iterable[str]:
             f"{a_step:.0f} operations a step, half of them under 64 KiB: give them to "
             "DistributedOptimizer or hvd.grouped_allreduce together"
         )
-    late = sum(one.late or 0.0 for one in seen) / whole
+    late = sum(one.exposed_waiting or 0.0 for one in seen) / whole
     if late > _NOTABLE and not found.stragglers:
         yield (
             f"{late:.0%} of the time ranks wait for one another, each in turn: their steps differ "
@@ -229,67 +236,85 @@ def _advice(trace: Trace, found: Findings) -> Iterable[str]:
         yield "communication costs little here: what is left is the computation of each rank"
 
 
-def _why_late(trace: Trace, rank: int) -> str:
-    """Which of its spans takes longer than on the other ranks."""
-    means: dict[str, dict[int, float]] = defaultdict(dict)
+def _why_late(trace: Trace, slow: RankTimes, window: tuple[int, int]) -> str:
+    """Return a sentence about what takes longer on a slow rank, if it explains the delay."""
+    late = slow.straggling / slow.whole
+    text = _slow_span(trace, slow.rank, window, late)
+    shares = {one.rank: _shares_of_lines(one, *window) for one in trace.ranks}
+    line, more = slow_line(shares, slow.rank, late)
+    if line and text:
+        return f"{text}; line: {line}"
+    if line:
+        time = f"{more * slow.step * 1e3:.1f} ms of each step" if slow.step else f"{more:.0%}"
+        return f"it spends {time} more than the others at {line}"
+    return text or "name parts of the step with hvd.trace(...) to see which of them takes longer"
+
+
+def _slow_span(trace: Trace, rank: int, window: tuple[int, int], late: float) -> str:
+    """Return the span that takes longer than elsewhere, "" if none explains half of the delay."""
+    lengths: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for one in trace.ranks:
-        of_name: dict[str, list[int]] = defaultdict(list)
         for span in one.spans:
-            of_name[span.name].append(span.ended - span.begun)
-        for name, lengths in of_name.items():
-            means[name][one.rank] = sum(lengths) / len(lengths)
-    longest, text = 0.0, ""
-    for name, by_rank in means.items():
-        others = [mean for other, mean in by_rank.items() if other != rank]
-        if rank in by_rank and others and by_rank[rank] - median(others) > longest:
-            longest = by_rank[rank] - median(others)
-            mean = by_rank[rank]
-            text = (
-                f"its {name!r} takes {mean / 1e6:.1f} ms, {median(others) / 1e6:.1f} ms elsewhere"
-            )
-    if text:
-        return text
-    return "name parts of the step with hvd.trace(...) to see which of them takes longer there"
+            if window[0] <= span.begun < window[1]:
+                lengths[span.name][one.rank].append(span.ended - span.begun)
+    least, text = late / 2 * (window[1] - window[0]), ""
+    for name, by_rank in lengths.items():
+        others = [each for other, each in by_rank.items() if other != rank]
+        own = by_rank.get(rank, [])
+        more = sum(own) - median(map(sum, others)) if own and others else 0
+        if more >= max(least, 1):
+            least = more
+            mean, usual = fmean(own) / 1e6, median(map(fmean, others)) / 1e6
+            text = f"its {name!r} takes {mean:.1f} ms, {usual:.1f} ms elsewhere"
+    return text
+
+
+def _shares_of_lines(rank: Rank, begun: int, ended: int) -> dict[str, float]:
+    """Return by line the share of samples with the main thread there, not blocked in our calls."""
+    seen = [one for one in rank.lines if begun <= one.begun < ended]
+    blocked = _blocked(rank, begun, ended)
+    starts = [first for first, _ in blocked]
+    counts: Counter[str] = Counter()
+    for one in seen:
+        before = bisect_right(starts, one.begun) - 1
+        if before < 0 or one.begun >= blocked[before][1]:
+            counts[one.name] += 1
+    return {line: count / len(seen) for line, count in counts.items()}
 
 
 def text_of(found: Findings) -> str:
-    """Return what people read."""
-    rows: list[tuple[str, ...]] = [
-        ("RANK", "STEP", "COMPUTE", "EXPOSED", "WAIT", "HIDDEN", "OPEN", "HOLDS UP", "BYTES/S", "")
-    ]
+    """Return the report as text."""
+    rows: list[tuple[str, ...]] = [("RANK", "STEP", *SHARES, "OVERLAP", "STRAGGLER", "BYTES/S", "")]
     for one in found.times:
         whole = one.whole or 1.0
-        shares = (one.compute, one.exposed, one.late, one.hidden, one.opened, one.held_up)
+        shares = (one.computing, one.exposed, one.communicating, one.waiting)
+        more = (one.overlapped, one.straggling)
         rows.append(
             (
                 f"{one.rank}{'*' if one.rank in found.stragglers else ' '}",
                 "-" if one.step is None else f"{one.step * 1e3:.1f} ms",
-                *("-" if part is None else f"{part / whole:.0%}" for part in shares),
+                *("-" if part is None else f"{part / whole:.0%}" for part in (*shares, *more)),
                 _amount(one.bytes / whole),
                 _bar(one),
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [f"job {found.job}: {len(found.times)} ranks, {found.seconds:.2f} s"]
-    lines += [
-        "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    lines.append(f"# computes, = waits while data move, . waits for other ranks; {_legend(found)}")
+    lines += aligned(rows)
+    lines.append(f"# computes; exposed: = data move, . waits for other ranks; {_legend(found)}")
     return "\n".join([*lines, *(f"- {line}" for line in found.advice)])
 
 
 def _legend(found: Findings) -> str:
     if all(one.exposed is not None for one in found.times):
-        return "* holds up the others"
-    return "* holds up the others; - its framework waits in its own code, which is not seen"
+        return "* straggler"
+    return "* straggler; - its framework waits in its own code, which is not seen"
 
 
 def _bar(one: RankTimes) -> str:
-    if one.late is None:
+    if one.exposed_waiting is None:
         return "-" * _BAR
     whole = one.whole or 1.0
-    late = round(_BAR * one.late / whole)
+    late = round(_BAR * one.exposed_waiting / whole)
     moving = round(_BAR * one.moving / whole)
     return "#" * max(0, _BAR - late - moving) + "=" * moving + "." * late
 

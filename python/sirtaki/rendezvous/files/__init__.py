@@ -1,1 +1,1 @@
-"""Files in memory and private folders."""
+"""Memory files and private folders."""

@@ -1,6 +1,6 @@
-"""Files in memory and their seals, also where Python was built for an older C library.
+"""Memory files and their seals, even if Python was built with an older C library.
 
-Such a Python has no `os.memfd_create`, though the kernel and the C library that it runs on have it.
+Such a Python lacks `os.memfd_create`, although the kernel and the C library at run time have it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import errno
 import os
 import socket
 
-with contextlib.suppress(ImportError):  # a world of one needs none of this
+with contextlib.suppress(ImportError):  # a world of one rank needs none of this
     import fcntl
 
-# Linux's own numbers: the modules of such a Python have no names for them.
+# Linux's numbers, because the modules of such a Python lack the names.
 SEAL, SHRINK, GROW, WRITE = 1, 2, 4, 8
 _ADD_SEALS, _GET_SEALS = 1033, 1034
 _CLOSE_ON_EXEC, _ALLOW_SEALING = 1, 2
@@ -28,7 +28,7 @@ _SYSCALLS = {
 
 
 def create(name: str, sealable: bool = False) -> int:
-    """Make an empty file in memory that is closed on exec.
+    """Create an empty memory file that is closed on exec.
 
     Args:
         name: Shown in /proc; need not be unique.
@@ -38,7 +38,7 @@ def create(name: str, sealable: bool = False) -> int:
         Its descriptor, which the caller closes.
 
     Raises:
-        OSError: The kernel makes none.
+        OSError: The kernel cannot create it.
     """
     flags = _CLOSE_ON_EXEC | (_ALLOW_SEALING if sealable else 0)
     try:
@@ -56,7 +56,7 @@ def create(name: str, sealable: bool = False) -> int:
 
 
 def add_seals(file: int, seals: int) -> None:
-    """Forbid for ever what the seals say, such as `SHRINK | GROW`. Raises OSError."""
+    """Add permanent seals, such as `SHRINK | GROW`. Raises OSError."""
     fcntl.fcntl(file, _ADD_SEALS, seals)
 
 

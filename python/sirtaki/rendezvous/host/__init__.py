@@ -1,1 +1,1 @@
-"""The ranks of one host: how they meet and what they share."""
+"""The ranks of one host: their meeting and their shared resources."""

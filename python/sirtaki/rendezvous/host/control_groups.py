@@ -1,25 +1,23 @@
-"""This process's control groups, as both versions of them are in the kernel's files."""
+"""This process's control groups, of both versions, as read from the kernel's files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from sirtaki.records import dataclass
 
-
-@dataclass(frozen=True)
-class ControlGroup:
-    """A group of ours. unified: of version 2. root: of its hierarchy. path: below that."""
+class ControlGroup(NamedTuple):
+    """A group of this process. unified: version 2. root: of its hierarchy. path: below root."""
 
     unified: bool
     root: Path
     path: str
 
     def upwards(self) -> Iterator[Path]:
-        """Yield its folder and those above it; in a container only the root may be there."""
+        """Yield its folder and its parents; in a container only the root may exist."""
         folder = self.root / self.path.strip("/")
-        # There the path may also be that of another namespace.
+        # In a container the path may be that of another namespace.
         while folder != self.root and ".." not in folder.parts:
             yield folder
             folder = folder.parent
@@ -27,9 +25,9 @@ class ControlGroup:
 
 
 def groups_with(mount: Path, membership: str, controller: str) -> Iterator[ControlGroup]:
-    """Yield our groups that have a controller.
+    """Yield the groups of this process that have a controller.
 
-    mount: where the control groups are. membership: ours, as in /proc/self/cgroup.
+    mount: where the control groups are. membership: of this process, as in /proc/self/cgroup.
     """
     for line in membership.splitlines():
         number, _, rest = line.partition(":")
@@ -46,8 +44,36 @@ def own_membership() -> str:
 
 
 def text_of(file: Path) -> str:
-    """Return what is in a file of the kernel, nothing where it cannot be read."""
+    """Return the content of a kernel file, "" if it cannot be read."""
     try:
         return file.read_text(errors="replace").strip()
     except OSError:
         return ""
+
+
+def own_quota() -> float | None:
+    """Return the CPUs that this process may use, None without a limit."""
+    return read_quota(Path("/sys/fs/cgroup"), own_membership())
+
+
+def read_quota(mount: Path, membership: str) -> float | None:
+    """Return the lowest quota of our control groups and their parents, None without a limit.
+
+    See `groups_with`.
+    """
+    granted = [
+        _share_of_time(" ".join(text_of(folder / name) for name in names))
+        for group in groups_with(mount, membership, "cpu")
+        for names in [["cpu.max"] if group.unified else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]]
+        for folder in group.upwards()
+    ]
+    least = min(granted, default=float("inf"))
+    return None if least == float("inf") else least
+
+
+def _share_of_time(text: str) -> float:
+    """Parse "quota period"; anything else, such as "max 100000" or "-1 100000", is no limit."""
+    words = text.split()
+    if len(words) != 2 or not all(word.isdecimal() for word in words) or int(words[1]) == 0:
+        return float("inf")
+    return int(words[0]) / int(words[1])

@@ -1,4 +1,4 @@
-"""The ranks of one host meet: they come to share a memory region and have links to their leader."""
+"""The meeting of one host's ranks, which gives them shared memory and links to their leader."""
 
 from __future__ import annotations
 
@@ -10,62 +10,88 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from sirtaki.records import dataclass, field
 from sirtaki.rendezvous.files import memory_file
-from sirtaki.rendezvous.host import heaps
 from sirtaki.rendezvous.host import meeting as local_meeting
-from sirtaki.rendezvous.host.cpu_quota import own_quota
-from sirtaki.rendezvous.host.heaps import HeapMemory
+from sirtaki.rendezvous.host.control_groups import own_quota
 from sirtaki.rendezvous.host.meeting import Gathering, HostMeeting
 from sirtaki.rendezvous.network import local_socket
 from sirtaki.rendezvous.stores.store import Store
+from sirtaki.rendezvous.trust.auth import repr_without
 
 _HELLO = struct.Struct("!IQ1024s")  # local rank, bytes of the region, cores
-_VERDICT = struct.Struct("!Q?")  # bytes of the leader's region, a core for each
+_VERDICT = struct.Struct("!Q?32s")  # bytes of the leader's region, a core for each, the key
 _CORES = 8192
-_NO_HEAP = HeapMemory()
+_KEY_BYTES = 32
+_HEAP_BYTES = struct.Struct("!Q")
 _MORE = b"\x02"
 _BATCH = 250  # descriptors that one message can carry: the kernel's limit is 253
 
 
-@dataclass
-class HostLinks:
+class HeapMemory(NamedTuple):
+    """The memory file that contains a rank's shared arrays.
+
+    descriptor: of the file, -1 for this rank's own, which is not sent. bytes: its size, 0 if the
+    rank has none.
+    """
+
+    descriptor: int = -1
+    bytes: int = 0
+
+    def close(self) -> None:
+        """Close the descriptor of another rank's heap."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+
+_NO_HEAP = HeapMemory()
+
+
+class HostLinks(NamedTuple):
     """What a rank holds after `join_host`: raw file descriptors that the caller owns.
 
-    memfd: the shared region. core_each: whether all ranks of this host can run at a time, each on
-    another core, without a pause that its control group makes. links: on the leader one socket a
-    member, index i for local rank i + 1; on a member one socket, to the leader. heaps: the ranks'
-    shared heaps, by local rank. bells: where asked for, an eventfd by local rank, which is the same
-    on all. All are close-on-exec; sockets and bells are non-blocking.
+    memfd: the shared region. core_each: whether all ranks of this host can run at the same time,
+    each on its own core, without throttling by the control group. key: 32 random bytes that only
+    the ranks of this host have. links: on the leader one socket per member, index i for local rank
+    i + 1; on a member one socket, to the leader. heaps: of the ranks' shared arrays, by local rank.
+    event_descriptors: if requested, one eventfd per local rank, shared by all. All descriptors are
+    close-on-exec; sockets and event descriptors are non-blocking.
     """
 
     memfd: int
     core_each: bool
+    key: bytes
     links: list[int]
     heaps: list[HeapMemory]
-    bells: list[int] = field(default_factory=list)
+    event_descriptors: list[int]
+
+    def __repr__(self) -> str:
+        return repr_without(self, "key")
 
 
-@dataclass(frozen=True)
-class Region:
+class Region(NamedTuple):
     """The memory that the ranks of a host share.
 
-    bytes: of all. slot_bytes: of one rank's slots, which lie at the end by local rank.
+    bytes: of all. slot_bytes: of one rank's slots, which are at the end by local rank. taken_now:
+    whether ranks allocate the memory when they meet, instead of at the first write to each page.
     """
 
     bytes: int
     slot_bytes: int
     local_size: int
+    taken_now: bool = True
 
     def parts_of(self, local_rank: int) -> list[tuple[int, int]]:
-        """Return start and length of what a rank takes: its slots, and the first all but slots.
+        """Return start and length of a rank's parts: its slots, and for local rank 0 the rest.
 
-        A page lies near the cores of the process that takes it.
+        The kernel allocates a page near the cores of the process that touches it first.
         """
         common = self.bytes - self.local_size * self.slot_bytes
         own = (common + local_rank * self.slot_bytes, self.slot_bytes)
         parts = [(0, common), own] if local_rank == 0 else [own]
+        if not self.taken_now:
+            return []
         return [(start, size) for start, size in parts if size > 0]
 
 
@@ -78,20 +104,21 @@ def join_host(
     timeout: float,
     secret: bytes | None = None,
     heap: HeapMemory = _NO_HEAP,
-    bells: bool = False,
+    event_descriptors: bool = False,
     slot_bytes: int = 0,
+    taken_now: bool = True,
 ) -> HostLinks:
     """Meet the other ranks of this host; every one of them calls it.
 
     prefix: of the store's keys, used once only, by this host only. region_bytes: size of the shared
-    memory, equal on all. timeout: seconds. secret: the job's, where it has one. heap: what the
-    others are to have of this rank's shared heap; its descriptor stays the caller's. bells: whether
-    to have any, equal on all. slot_bytes: of the region's end, by local rank, what each rank takes
-    itself, so that it lies near that one's cores.
+    memory, equal on all. timeout: seconds. secret: the job's, if it has one. heap: this rank's
+    shared arrays, for the others; its descriptor stays the caller's. event_descriptors: whether to
+    create them, equal on all. slot_bytes: size of each rank's slots at the region's end, which that
+    rank allocates itself, near its cores. taken_now: see `Region`.
 
-    Returns the descriptors. Raises ValueError for contradicting arguments, OSError where the host
-    has not so much memory, TimeoutError or ConnectionError naming the local ranks that did not
-    come, died or gave up; then nothing stays open.
+    Returns the descriptors. Raises ValueError for contradicting arguments, OSError if the host has
+    too little memory, TimeoutError or ConnectionError naming the local ranks that did not come,
+    died or gave up; then nothing stays open.
     """
     if not 0 <= local_rank < local_size:
         raise ValueError(f"local rank {local_rank} does not exist among {local_size} ranks")
@@ -99,8 +126,8 @@ def join_host(
         raise ValueError(f"the shared region must have at least one byte, not {region_bytes}")
     deadline = time.monotonic() + timeout
     meeting = HostMeeting(store, f"{prefix}/leader", secret)
-    count = local_size if bells else 0
-    region = Region(region_bytes, slot_bytes, local_size)
+    count = local_size if event_descriptors else 0
+    region = Region(region_bytes, slot_bytes, local_size, taken_now)
     if local_rank == 0:
         return _lead(meeting, region, heap, deadline, count)
     with _naming(f"local rank {local_rank}: local rank 0"):
@@ -109,7 +136,7 @@ def join_host(
 
 @contextlib.contextmanager
 def _naming(who: str) -> Iterator[None]:
-    """Say in a failure of the connection whose it is."""
+    """Add the peer to the message of a connection error."""
     what = "during the meeting of this host's ranks"
     try:
         yield
@@ -129,34 +156,38 @@ def _lead(
     ):
         memfd = _create_region(region)
         undo.callback(os.close, memfd)
-        bells: list[int] = []
+        event_descriptors: list[int] = []
         for _ in range(count):
-            bells.append(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
-            undo.callback(os.close, bells[-1])
+            event_descriptors.append(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+            undo.callback(os.close, event_descriptors[-1])
         members, cores = _gather(gathering, local_size, region_bytes, deadline)
         core_each = _time_for_all(local_size) and _core_each([_own_cores(), *cores])
-        _share(members, memfd, bells, _VERDICT.pack(region_bytes, core_each), deadline)
+        key = os.urandom(_KEY_BYTES)
+        verdict = _VERDICT.pack(region_bytes, core_each, key)
+        _share(members, memfd, event_descriptors, verdict, deadline)
         theirs = _exchange_heaps(members, heap, deadline, undo)
         undo.pop_all()
         all_heaps = [HeapMemory(bytes=heap.bytes), *theirs]
-        return HostLinks(memfd, core_each, list(map(_detach, members)), all_heaps, bells)
+        return HostLinks(
+            memfd, core_each, key, list(map(_detach, members)), all_heaps, event_descriptors
+        )
 
 
 def _own_cores() -> int:
-    """Return the cores that this process may use, as a set of bits."""
+    """Return the cores that this process may use, as a bit mask."""
     return sum(1 << core for core in os.sched_getaffinity(0) if core < _CORES)
 
 
 def _time_for_all(ranks: int) -> bool:
-    """Whether the time that our control group grants lasts for a core each."""
+    """Return whether our control group's quota is enough for one core per rank."""
     quota = own_quota()
     return quota is None or quota >= ranks
 
 
 def _core_each(allowed: Sequence[int]) -> bool:
-    """Whether each rank can have another one of the cores that it may use.
+    """Return whether each rank can have a core of its own among those that it may use.
 
-    Nowhere may more ranks be bound than there are cores, however many others have to themselves.
+    No set of cores may have more ranks bound to it than it has cores.
     """
     places = {*allowed, functools.reduce(operator.or_, allowed)}
     return all(
@@ -168,7 +199,7 @@ def _create_region(region: Region) -> int:
     memfd = memory_file.create("sirtaki", sealable=True)
     try:
         _allocate(memfd, region, 0)
-        # Shrinking a mapped file kills its readers with SIGBUS; nobody may do it by accident.
+        # Shrinking a mapped file would kill its readers with SIGBUS.
         memory_file.add_seals(memfd, memory_file.SHRINK | memory_file.GROW)
     except BaseException:
         os.close(memfd)
@@ -177,7 +208,7 @@ def _create_region(region: Region) -> int:
 
 
 def _allocate(memfd: int, region: Region, local_rank: int) -> None:
-    """Take a rank's memory now: later, who touches what is not to be had ends with SIGBUS."""
+    """Allocate a rank's memory now: a later touch without free memory ends with SIGBUS."""
     try:
         if local_rank == 0:
             os.ftruncate(memfd, region.bytes)
@@ -216,8 +247,8 @@ def _gather(
             )
         members[rank] = sock
         if bytes_ != region_bytes:
-            # Both sides then find the same contradiction.
-            sock.sendall(_VERDICT.pack(region_bytes, False))
+            # The member then raises the same error.
+            sock.sendall(_VERDICT.pack(region_bytes, False, b""))
             raise ValueError(_contradiction(rank, bytes_, region_bytes))
         all_cores.append(int.from_bytes(cores, "big"))
     return [members[rank] for rank in sorted(members)], all_cores
@@ -233,17 +264,17 @@ def _contradiction(local_rank: int, its: int, leaders: int) -> str:
 def _share(
     members: Sequence[socket.socket],
     memfd: int,
-    bells: Sequence[int],
+    event_descriptors: Sequence[int],
     verdict: bytes,
     deadline: float,
 ) -> None:
-    """Hand region and bells to every member."""
+    """Send region and event descriptors to every member."""
     for rank, sock in enumerate(members, 1):
         with _naming(f"local rank 0: local rank {rank}"):
             local_socket.set_deadline(sock, deadline)
             socket.send_fds(sock, [verdict], [memfd])
-            for start in range(0, len(bells), _BATCH):
-                socket.send_fds(sock, [_MORE], bells[start : start + _BATCH])
+            for start in range(0, len(event_descriptors), _BATCH):
+                socket.send_fds(sock, [_MORE], event_descriptors[start : start + _BATCH])
 
 
 def _exchange_heaps(
@@ -252,16 +283,16 @@ def _exchange_heaps(
     deadline: float,
     undo: contextlib.ExitStack,
 ) -> list[HeapMemory]:
-    """Wait until each member has all that, and hands over its heap; pass on the others' heaps."""
+    """Wait until each member has all that and has sent its heap; forward the others' heaps."""
     theirs: list[HeapMemory] = []
     for rank, sock in enumerate(members, 1):
         with _naming(f"local rank 0: local rank {rank}"):
-            theirs.append(heaps.receive(sock, deadline))
+            theirs.append(_receive_heap(sock, deadline))
         undo.callback(theirs[-1].close)
     for rank, sock in enumerate(members, 1):
         with _naming(f"local rank 0: local rank {rank}"):
             for other, heap in enumerate([own, *theirs]):
-                heaps.send(sock, HeapMemory(bytes=heap.bytes) if other == rank else heap, deadline)
+                _send_heap(sock, HeapMemory(bytes=heap.bytes) if other == rank else heap, deadline)
     return theirs
 
 
@@ -281,31 +312,31 @@ def _follow(
         hello = _HELLO.pack(local_rank, region_bytes, own_cores)
         local_meeting.send(sock, hello, deadline)
         verdict, memfds = _receive(sock, _VERDICT.size, 1, deadline, undo)
-        leaders, core_each = _VERDICT.unpack(verdict)
+        leaders, core_each, key = _VERDICT.unpack(verdict)
         if leaders != region_bytes:
             raise ValueError(_contradiction(local_rank, region_bytes, leaders))
         if not memfds or os.fstat(memfds[0]).st_size != region_bytes:
             raise ConnectionError("local rank 0 did not hand over the shared memory")
         _allocate(memfds[0], region, local_rank)
-        bells: list[int] = []
-        while len(bells) < count:
+        event_descriptors: list[int] = []
+        while len(event_descriptors) < count:
             _, more = _receive(sock, len(_MORE), _BATCH, deadline, undo)
             if not more:
-                raise ConnectionError("local rank 0 did not hand over the bells")
-            bells += more
-        heaps.send(sock, heap, deadline)
+                raise ConnectionError("local rank 0 did not hand over the event descriptors")
+            event_descriptors += more
+        _send_heap(sock, heap, deadline)
         all_heaps: list[HeapMemory] = []
         for _ in range(local_size):
-            all_heaps.append(heaps.receive(sock, deadline))
+            all_heaps.append(_receive_heap(sock, deadline))
             undo.callback(all_heaps[-1].close)
         undo.pop_all()
-        return HostLinks(memfds[0], core_each, [_detach(sock)], all_heaps, bells)
+        return HostLinks(memfds[0], core_each, key, [_detach(sock)], all_heaps, event_descriptors)
 
 
 def _receive(
     sock: socket.socket, count: int, most: int, deadline: float, undo: contextlib.ExitStack
 ) -> tuple[bytes, list[int]]:
-    """Read so many bytes and the descriptors with them, which `undo` closes."""
+    """Read `count` bytes and their descriptors, which `undo` closes."""
     data, descriptors = local_socket.receive_with_descriptors(sock, count, most, deadline)
     for descriptor in descriptors:
         undo.callback(os.close, descriptor)
@@ -315,3 +346,16 @@ def _receive(
 def _detach(sock: socket.socket) -> int:
     sock.setblocking(False)
     return sock.detach()
+
+
+def _send_heap(sock: socket.socket, heap: HeapMemory, deadline: float) -> None:
+    """Send the size of a heap, and its descriptor if it has one."""
+    local_socket.set_deadline(sock, deadline)
+    descriptors = [heap.descriptor] if heap.descriptor >= 0 else []
+    socket.send_fds(sock, [_HEAP_BYTES.pack(heap.bytes)], descriptors)
+
+
+def _receive_heap(sock: socket.socket, deadline: float) -> HeapMemory:
+    """Return the heap sent by `_send_heap`; the descriptor belongs to the caller."""
+    data, descriptors = local_socket.receive_with_descriptors(sock, _HEAP_BYTES.size, 1, deadline)
+    return HeapMemory(descriptors[0] if descriptors else -1, _HEAP_BYTES.unpack(data)[0])

@@ -1,4 +1,4 @@
-"""Where the ranks of one host find their leader, and what they tell it and hear from it."""
+"""The meeting point of one host's ranks and their leader, and their messages."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from sirtaki.rendezvous.trust import digests
 
 _LENGTH = struct.Struct("!I")
 _MOST_BYTES = 64 << 20
-_RETRY_SECONDS = 0.01
+RETRY_SECONDS = 0.01
+_FIRST_PAUSE_SECONDS = 0.0005
 
 
 class HostMeeting:
     """An abstract Unix socket on which the leader of a host waits for the other ranks there.
 
-    With a secret its name follows from `key`, which nobody else can guess, and the store is left
-    alone; without one the leader leaves a random name in the store. key: used once only.
+    With a secret its name is derived from `key`, which nobody else can guess, without the store.
+    Without a secret the leader puts a random name in the store. key: used once only.
     """
 
     def __init__(self, store: Store, key: str, secret: bytes | None) -> None:
@@ -29,7 +30,7 @@ class HostMeeting:
         self._name = "" if secret is None else "@sirtaki-" + _derived(secret, key)
 
     def listen(self) -> socket.socket:
-        """Begin to wait, as the leader. Raises ValueError when another leader does already."""
+        """Start to listen, as the leader. Raises ValueError when another leader does already."""
         try:
             listener, name = local_socket.listen(self._name)
         except OSError as error:
@@ -42,17 +43,19 @@ class HostMeeting:
         return listener
 
     def connect(self, deadline: float) -> socket.socket:
-        """Reach the leader. Raises TimeoutError, ConnectionError, PermissionError."""
+        """Connect to the leader. Raises TimeoutError, ConnectionError, PermissionError."""
         if not self._name:
             name = self._store.get(self._key, max(0.0, deadline - time.monotonic())).decode()
             return local_socket.connect(name, deadline)
+        pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
                 return local_socket.connect(self._name, deadline)
             except ConnectionRefusedError:
-                if time.monotonic() + _RETRY_SECONDS >= deadline:
+                if time.monotonic() + pause >= deadline:
                     raise TimeoutError("no such rank came on this host") from None
-                time.sleep(_RETRY_SECONDS)
+                time.sleep(pause)
+                pause = min(1.5 * pause, RETRY_SECONDS)
 
 
 def _derived(secret: bytes, key: str) -> str:
@@ -75,9 +78,9 @@ def receive(sock: socket.socket, deadline: float) -> bytes:
 
 
 class Gathering:
-    """The leader's side: the connections of those who have come.
+    """The leader's side: the connections of the ranks that have come.
 
-    expected: whether anybody is to come.
+    expected: whether any rank has to come.
     """
 
     def __init__(self, meeting: HostMeeting, expected: bool) -> None:
@@ -91,7 +94,7 @@ class Gathering:
             local_socket.set_deadline(self._listener, deadline)
             sock, _ = self._listener.accept()
             if local_socket.is_same_user(sock):
-                # One that died is named when the deadline has come.
+                # A rank that died is reported at the deadline.
                 with contextlib.suppress(ConnectionError):
                     message = receive(sock, deadline)
                     self._come.append(sock)
@@ -99,13 +102,13 @@ class Gathering:
             sock.close()
 
     def tell(self, message: bytes, deadline: float) -> None:
-        """Tell all who came; one that has gone is found out when it is needed."""
+        """Send a message to all ranks that came; a lost one is noticed when it is needed."""
         for sock in self._come:
             with contextlib.suppress(OSError):
                 send(sock, message, deadline)
 
     def close(self) -> None:
-        """End the meeting; a socket that was detached stays open."""
+        """End the meeting; detached sockets stay open."""
         if self._listener is not None:
             self._listener.close()
         for sock in self._come:

@@ -1,10 +1,10 @@
-"""Processes that the kernel has killed because our control group ran out of memory."""
+"""Processes that the kernel killed because our control group ran out of memory."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
-from sirtaki.records import dataclass
 from sirtaki.rendezvous.host.control_groups import groups_with, own_membership
 
 _UNLIMITED = 1 << 60
@@ -15,11 +15,10 @@ _FILES = {
 }
 
 
-@dataclass(frozen=True)
-class Killed:
+class Killed(NamedTuple):
     """How many processes of a control group the kernel has killed so far, and its limit in bytes.
 
-    limit: None where it has none of its own.
+    limit: None if the group has none of its own.
     """
 
     group: str
@@ -37,7 +36,7 @@ def own_killed() -> list[Killed]:
 
 
 def read_killed(mount: Path, membership: str) -> list[Killed]:
-    """Return the counts of our control groups, none where the kernel does not tell.
+    """Return the counts of our control groups, [] if the kernel does not report them.
 
     See `groups_with`.
     """
@@ -53,7 +52,7 @@ def read_killed(mount: Path, membership: str) -> list[Killed]:
 
 
 def newly_killed(before: list[Killed]) -> Killed | None:
-    """Return the control group in which the kernel has killed a process since then."""
+    """Return a control group in which the kernel has killed a process since `before`."""
     counts = {each.group: each.kills for each in before}
     try:
         now = own_killed()

@@ -1,4 +1,4 @@
-"""Processes of jobs as other programs of their user find them on a host: records in a folder."""
+"""Records in a folder by which other programs of a user find the processes of jobs on a host."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from sirtaki.records import asdict, dataclass
+from sirtaki.rendezvous.files.private_folder import is_private
+from sirtaki.rendezvous.words import parse_json
 
 RUNTIME_DIR = "SIRTAKI_RUNTIME_DIR"
 _PRIVATE = 0o700
@@ -21,13 +22,13 @@ _RECORD = "record.json"
 _PATIENCE_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
-class Record:
-    """What a rank says of itself.
+class Record(NamedTuple):
+    """A rank's record of itself.
 
     job: the same for all ranks of a world. hostnames: of each rank's host. started: seconds since
-    1970. stacks: the file into which the process writes its Python stacks when it gets `signal`,
-    "" where it does not. namespace: that in which `pid` is its number.
+    1970. stacks: the file into which the process writes its Python stacks on `signal`, and only the
+    main thread's on `main_signal`; "" if it does not. namespace: the PID namespace of `pid`. id:
+    the starter's number of the process, -1 if it has none.
     """
 
     job: str
@@ -39,11 +40,12 @@ class Record:
     stacks: str = ""
     signal: int = 0
     namespace: int = 0
+    id: int = -1
+    main_signal: int = 0
 
 
-@dataclass(frozen=True)
-class Presence:
-    """A record, and the folder that it lies in beside the socket that answers questions."""
+class Presence(NamedTuple):
+    """A record, and the folder that contains it and the socket for questions."""
 
     folder: Path
     record: Record
@@ -55,7 +57,7 @@ class Presence:
 
     @property
     def alive(self) -> bool:
-        """Whether the process still listens, in whatever container it runs, or stopped."""
+        """Whether the process still listens, even if it is stopped or in another container."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
             link.settimeout(_PATIENCE_SECONDS)
             try:
@@ -67,12 +69,12 @@ class Presence:
         return True
 
     def announce(self) -> None:
-        """Let others find it, once something listens there: what does not is swept away."""
-        (self.folder / "new").write_text(json.dumps(asdict(self.record)))
+        """Publish the record once its socket listens, as `sweep` removes those without."""
+        (self.folder / "new").write_text(json.dumps(self.record._asdict()))
         (self.folder / "new").rename(self.folder / _RECORD)
 
     def remove(self) -> None:
-        """Forget the record and what lies beside it."""
+        """Remove the record and its folder."""
         with contextlib.suppress(OSError):
             for path in self.folder.iterdir():
                 path.unlink()
@@ -86,7 +88,7 @@ def job_name(store: str) -> str:
 
 
 def own_namespace() -> int:
-    """Return the number of the namespace in which this process's number is its own."""
+    """Return the number of this process's PID namespace."""
     try:
         return Path("/proc/self/ns/pid").stat().st_ino
     except OSError:
@@ -94,64 +96,104 @@ def own_namespace() -> int:
 
 
 def prepare(record: Record) -> Presence:
-    """Make a folder for a record of this process, for its user alone; nobody finds it so far.
+    """Make a private folder for a record of this process, not published yet.
 
     Raises:
-        OSError: There is no folder for it that is this user's alone.
+        OSError: No folder private to this user is available.
     """
-    # Containers that share the folder have processes with equal numbers.
+    # Containers that share the folder may have processes with equal ids.
     folder = own_folder() / f"{record.pid}.{os.urandom(4).hex()}"
     folder.mkdir(_PRIVATE)
     return Presence(folder, record)
 
 
 def sweep() -> None:
-    """Forget the records of processes that have ended without doing so themselves."""
+    """Remove the records of processes that ended without removing them."""
     for presence in present():
         if not presence.alive:
             presence.remove()
 
 
 def present() -> Iterator[Presence]:
-    """Yield the records of this user on this host, also those of processes that have ended."""
+    """Yield this user's records on this host, including those of ended processes."""
     for folder in _candidates():
-        if not _is_private(folder):
+        if not _is_private_folder(folder):
             continue
         for path in sorted(folder.glob(f"*/{_RECORD}")):
             with contextlib.suppress(OSError, ValueError, TypeError):
-                fields: dict[str, Any] = json.loads(path.read_text())
-                yield Presence(path.parent, Record(**fields))
+                yield Presence(path.parent, _record(parse_json(path.read_text())))
+
+
+def _record(fields: Any) -> Record:
+    """Parse a record. Raises ValueError, TypeError: another version wrote it."""
+    record = Record(**{name: fields[name] for name in Record._fields if name in fields})
+    lists = (record.command, record.hostnames)
+    numbers = (record.rank, record.pid, record.signal, record.main_signal, record.id)
+    good = all(type(each) is int for each in numbers)
+    good = good and all(type(each) is str for each in (record.job, record.stacks))
+    good = good and isinstance(record.started, (int, float))
+    good = good and all(type(one) is list and all(type(e) is str for e in one) for one in lists)
+    if not good or not 0 <= record.rank < len(record.hostnames):
+        raise ValueError("it has a field of another kind")
+    return record
+
+
+def other_process(job: str, number: int) -> Record | None:
+    """Return another process of this host with this number in a job's world."""
+    here = (os.getpid(), own_namespace())
+    for presence in present():
+        found = presence.record
+        same = (found.job, found.id) == (job, number) and (found.pid, found.namespace) != here
+        if same and presence.alive:
+            return found
+    return None
 
 
 def own_folder() -> Path:
-    """Return the first folder that is there, or can be made, and is this user's alone.
+    """Return the first folder that exists or can be made, and is private to this user.
 
     Raises:
         OSError: There is none.
     """
+    why = ""
     for folder in _candidates():
-        with contextlib.suppress(OSError):
+        try:
             folder.mkdir(_PRIVATE)
-        if _is_private(folder):
+        except FileExistsError:
+            pass
+        except OSError as error:
+            why = why or f"{folder} cannot be made: {error.strerror}"
+        if _is_private_folder(folder):
             return folder
-    raise PermissionError(f"{folder} belongs to somebody else, or others may enter it")
+    why = _distrust() or why
+    raise PermissionError(f"{why}; set {RUNTIME_DIR} to a folder that is yours alone (mode 700)")
+
+
+def require_trusted() -> None:
+    """Raise PermissionError if processes here have no folder for their records."""
+    if (why := _distrust()) and not any(map(_is_private_folder, _candidates())):
+        raise PermissionError(why)
+
+
+def _distrust() -> str:
+    """Return which existing folder cannot be used, and why; "" for none."""
+    for folder in _candidates():
+        if os.path.lexists(folder) and not _is_private_folder(folder):
+            return f"{folder} belongs to somebody else, or others may enter it"
+    return ""
 
 
 def _candidates() -> list[Path]:
-    """The runtime folder of a login goes when its user logs out, while jobs stay; so it is last."""
+    """Return possible folders; a login's runtime folder is last, as it is removed at logout."""
     if chosen := os.environ.get(RUNTIME_DIR):
         return [Path(chosen)]
     user = os.geteuid()
     return [Path(f"/tmp/sirtaki-{user}"), Path(f"/run/user/{user}/sirtaki")]
 
 
-def _is_private(folder: Path) -> bool:
+def _is_private_folder(folder: Path) -> bool:
     try:
         found = folder.lstat()
     except OSError:
         return False
-    return (
-        stat.S_ISDIR(found.st_mode)
-        and found.st_uid == os.geteuid()
-        and not stat.S_IMODE(found.st_mode) & 0o077
-    )
+    return stat.S_ISDIR(found.st_mode) and is_private(found)

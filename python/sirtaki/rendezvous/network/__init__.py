@@ -1,1 +1,1 @@
-"""Sockets: how to reach a process, how to listen, how to serve many connections."""
+"""Sockets: how to connect to a process, how to listen, how to serve many connections."""

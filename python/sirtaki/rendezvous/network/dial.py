@@ -1,4 +1,4 @@
-"""Reaching a process of the job that may have several addresses, of which some lead nowhere."""
+"""Connects to a process of the job that may have several addresses, some of them unreachable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOK_SECONDS = 0.1
 
 
 def never() -> bool:
-    """Say that there is always a use for it."""
+    """Return False: the connection is always needed."""
     return False
 
 
@@ -34,14 +34,14 @@ def dial(
     ended: Callable[[], bool] = never,
     answer_seconds: float = float("inf"),
 ) -> tuple[socket.socket, auth.Keys]:
-    """Connect to whichever endpoint answers and proves itself first; the others are let go.
+    """Connect to the endpoint that answers and authenticates first; close the other connections.
 
-    authenticate: makes our side of one authentication. who: is to be reached, for messages.
-    deadline: a time of time.monotonic(). patient: whether it may still be about to listen. tls:
-    whether to encrypt. ended: whether the caller has no use for it any more. answer_seconds: how
-    long a host may say nothing at all, where it is known to be up. Returns a blocking socket and
-    the keys of the connection. Raises TimeoutError, ConnectionError, auth.AuthenticationError; the
-    message tells of each endpoint.
+    authenticate: makes our side of one authentication. who: the peer, for messages. deadline: a
+    time of time.monotonic(). patient: whether the peer may not be listening yet. tls: whether to
+    encrypt. ended: whether the caller no longer needs the connection. answer_seconds: how long a
+    host that is known to be up may be silent. Returns a blocking socket and the keys of the
+    connection. Raises TimeoutError, ConnectionError, auth.AuthenticationError; the message
+    describes each endpoint.
     """
     pause = _FIRST_PAUSE_SECONDS
     while True:
@@ -61,7 +61,7 @@ def dial(
 
 
 class _Attempt:
-    """One connection on its way to being proved."""
+    """One connection before its authentication is complete."""
 
     def __init__(self, endpoint: Endpoint, sock: socket.socket, deadline: float) -> None:
         self.endpoint = endpoint
@@ -98,7 +98,7 @@ class _Round:
         self._selector.close()
 
     def run(self, ended: Callable[[], bool]) -> tuple[socket.socket, auth.Keys] | None:
-        """Return the first proved connection and its keys, None when all failed or it has ended."""
+        """Return the first authenticated connection and its keys, None if all failed or `ended`."""
         self._begin_found()
         while (self._selector.get_map() or self._lookups) and not ended():
             now = time.monotonic()
@@ -115,16 +115,16 @@ class _Round:
         return None
 
     def worth_repeating(self, patient: bool) -> bool:
-        """Tell whether another round may end better."""
+        """Return whether another round may succeed."""
         failures = self._failures.values()
         if any(isinstance(failure, auth.VersionMismatchError) for failure in failures):
             return False
-        # A listener that is overrun hangs up or is silent; anything else is there to stay.
+        # An overloaded listener hangs up or is silent; any other failure is permanent.
         busy = (_HungUpError, _SilentError)
         return patient or any(isinstance(failure, busy) for failure in failures)
 
     def failure(self, who: str, late: bool) -> Exception:
-        """Return what to raise."""
+        """Return the exception to raise."""
         told = "; ".join(
             f"{format_endpoint(endpoint)}: {self._failures.get(endpoint) or self._silent(endpoint)}"
             for endpoint in self._endpoints
@@ -140,8 +140,8 @@ class _Round:
         return unanswered(endpoint[0]) if endpoint[0] in self._lookups else "no answer"
 
     def _begin_found(self) -> None:
-        """Begin with the hosts of which it is known by now where they are."""
-        # Most names are known at once; while one is not, whoever is found may answer.
+        """Start connections to the hosts whose addresses are known by now."""
+        # Most names resolve at once; until all have, connect to those that have resolved.
         wait = 0.0 if self._selector.get_map() else _LOOK_SECONDS
         for host, lookup in list(self._lookups.items()):
             if lookup.wait(min(wait, self._deadline - time.monotonic())):
@@ -172,7 +172,7 @@ class _Round:
             self._failures[endpoint] = error
 
     def _advance(self, attempt: _Attempt) -> bool:
-        """Do what can be done now; True when the other side and we have both proved ourselves."""
+        """Continue an attempt without blocking; True when both sides are authenticated."""
         try:
             if attempt.dialer is None:
                 self._greet(attempt)

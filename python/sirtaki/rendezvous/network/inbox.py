@@ -1,4 +1,4 @@
-"""What other threads leave for a loop that waits on descriptors."""
+"""A queue from other threads to a loop that polls descriptors."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ class Inbox(Generic[T]):
 
     def __init__(self) -> None:
         self._items: queue.SimpleQueue[T] = queue.SimpleQueue()
-        # Sockets, since `put` may come after `close`, when the numbers of pipes could be others'.
+        # Sockets, because `put` after `close` could write to a reused descriptor of a pipe.
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
 
     def fileno(self) -> int:
-        """Return what is readable when `take` has something."""
+        """Return the descriptor that is readable when `take` has something."""
         return self._reader.fileno()
 
     def put(self, item: T) -> None:
-        """Leave an item, from any thread; nobody takes it once the inbox is closed."""
+        """Add an item, from any thread; it is lost once the inbox is closed."""
         self._items.put(item)
-        with contextlib.suppress(OSError):  # it is full, and so readable, or closed
+        with contextlib.suppress(OSError):  # full, and so readable, or closed
             self._writer.send(b"!")
 
     def take(self) -> Iterator[T]:
-        """Yield what has been left."""
+        """Yield the items."""
         with contextlib.suppress(BlockingIOError):
             self._reader.recv(1 << 16)
         while not self._items.empty():
             yield self._items.get()
 
     def close(self) -> None:
-        """Let go of the sockets."""
+        """Close the sockets."""
         self._reader.close()
         self._writer.close()

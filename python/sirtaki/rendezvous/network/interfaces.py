@@ -1,4 +1,4 @@
-"""Which addresses this host has, and which of them lead to the others."""
+"""This host's addresses, and those of them that other hosts can reach."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from sirtaki.records import dataclass
 from sirtaki.rendezvous.network import tcp_socket
 from sirtaki.rendezvous.network.lookup import Lookup, unanswered
 from sirtaki.rendezvous.network.tcp_socket import Endpoint
@@ -31,8 +31,7 @@ _ANY_PORT = 9
 _LOOK_SECONDS = 0.1
 
 
-@dataclass(frozen=True)
-class Interface:
+class Interface(NamedTuple):
     """A network interface that is up, with its numeric addresses."""
 
     name: str
@@ -105,14 +104,14 @@ def _aligned(length: int) -> int:
 def candidates(
     towards: Sequence[Endpoint] = (), only: Sequence[str] = (), deadline: float = float("inf")
 ) -> list[str]:
-    """Return this host's addresses at which others may reach it, the likeliest first.
+    """Return this host's addresses at which others may reach it, the most likely first.
 
-    towards: where the others are known to be: the addresses from which we would talk to them are
-    those. Where that is unknown, or means loopback here but not for others, as the own name often
-    does, all that leave the host. only: names of interfaces to be used instead, with addresses of
-    the kind that leads to `towards`; hosts may differ in which of them they have. deadline: a time
-    of time.monotonic(). Raises ValueError when this one has none of them, TimeoutError when no name
-    server has said by then where the others are, OSError.
+    towards: known endpoints of the others; the result has our source addresses on the routes to
+    them. If it is empty, or resolves to loopback here but not for others, as a host's own name
+    often does, the result has all addresses that leave the host. only: names of interfaces to use
+    instead, with addresses of the family that leads to `towards`; hosts may have different ones.
+    deadline: a time of time.monotonic(). Raises ValueError when this host has none of the
+    interfaces, TimeoutError when no name server has resolved `towards` by then, OSError.
     """
     present = interfaces()
     theirs = dict.fromkeys(host for host, _port in towards)
@@ -131,7 +130,7 @@ def candidates(
     if routed and (all(map(tcp_socket.is_loopback, theirs)) or any(map(_leaves_the_host, routed))):
         return routed
     others = [a for i in present for a in i.addresses if _leaves_the_host(a)]
-    # IPv4 first: an IPv6 address may be one of a network without a route.
+    # IPv4 first: an IPv6 address may belong to a network without a route.
     others.sort(key=lambda address: ":" in address)
     found = list(dict.fromkeys(routed + others))
     return found or [a for i in present for a in i.addresses if is_loopback(a)]
@@ -154,15 +153,15 @@ def _of_named(present: Sequence[Interface], only: Sequence[str]) -> list[str]:
 
 
 def describe(present: Sequence[Interface]) -> str:
-    """Write interfaces with their addresses for a message."""
+    """Format interfaces with their addresses for a message."""
     return ", ".join(f"{i.name} ({' '.join(i.addresses) or 'no address'})" for i in present)
 
 
 def routes(host: str, deadline: float = float("inf")) -> list[tuple[str, str]]:
-    """Return a host's addresses, each with that of ours from which the kernel would talk to it.
+    """Return a host's addresses, each with our source address on the route to it.
 
-    Nothing is sent: connecting a datagram socket only asks the system for the route. A name that
-    means nothing has none. Raises TimeoutError when no name server has answered by `deadline`, a
+    Nothing is sent: connecting a datagram socket only asks the system for the route. An unknown
+    name has no addresses. Raises TimeoutError when no name server has answered by `deadline`, a
     time of time.monotonic().
     """
     lookup = Lookup(host)
@@ -183,10 +182,10 @@ def _leaves_the_host(address: str) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address leads back to the host itself."""
+    """Return whether an address leads back to the host itself."""
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def _is_link_local(address: str) -> bool:
-    # Only IPv6: there such an address means nothing without the interface of the one who dials.
+    # Only IPv6: there such an address is meaningless without the dialer's interface.
     return ":" in address and ipaddress.ip_address(address.partition("%")[0]).is_link_local

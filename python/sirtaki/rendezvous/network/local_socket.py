@@ -1,4 +1,4 @@
-"""Abstract Unix sockets between processes of one user: named, authenticated, nothing on disk."""
+"""Abstract Unix sockets between processes of one user, authenticated and not on disk."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import socket
 import struct
 import time
 
-_CREDENTIALS = struct.Struct("iII")
+_CREDENTIALS = struct.Struct("iII")  # user ids go up to 2^32 - 2
 _RETRY_SECONDS = 0.005
 
 
 def listen(name: str = "", backlog: int = 4096) -> tuple[socket.socket, str]:
     """Listen on the abstract Unix socket `name` ("@…"), default one with a fresh random name.
 
-    Returns the listening socket and its name. Raises OSError when another listens there.
+    Returns the listening socket and its name. Raises OSError when another process listens there.
     """
     name = name.removeprefix("@") or "sirtaki-" + os.urandom(16).hex()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -53,32 +53,33 @@ def _connect_when_there_is_room(sock: socket.socket, address: str, deadline: flo
             sock.connect(address)
             return
         except BlockingIOError:
-            # A full backlog answers "try again" at once instead of waiting for the timeout.
+            # With a full backlog, connect fails with EAGAIN at once instead of waiting.
             if time.monotonic() >= deadline:
                 raise TimeoutError("the listener accepts no connections") from None
             time.sleep(_RETRY_SECONDS)
 
 
 def is_same_user(sock: socket.socket) -> bool:
-    """Whether the process at the other end of a connected Unix socket has our effective user id."""
-    return _user_of_peer(sock) == os.geteuid()
+    """Return whether the peer of a connected Unix socket has our effective user id."""
+    return peer_of(sock)[1] == os.geteuid()
 
 
 def listening_user(name: str) -> int | None:
-    """Return the id of the user who listens on the socket `name` ("@…"), None if nobody answers."""
+    """Return the id of the user that listens on the socket `name` ("@…"), None if nobody does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.setblocking(False)
         try:
             sock.connect("\0" + name[1:])
-            return _user_of_peer(sock)
+            return peer_of(sock)[1]
         except OSError:
             return None
 
 
-def _user_of_peer(sock: socket.socket) -> int:
+def peer_of(sock: socket.socket) -> tuple[int, int]:
+    """Return the process and the user at the other end of a connected Unix socket."""
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _pid, uid, _gid = _CREDENTIALS.unpack(raw)
-    return int(uid)
+    pid, uid, _gid = _CREDENTIALS.unpack(raw)
+    return int(pid), int(uid)
 
 
 def require_same_user(sock: socket.socket) -> None:
@@ -88,7 +89,7 @@ def require_same_user(sock: socket.socket) -> None:
 
 
 def set_deadline(sock: socket.socket, deadline: float) -> None:
-    """Let blocking calls on `sock` end at `deadline` (time.monotonic()) with TimeoutError."""
+    """Make blocking calls on `sock` raise TimeoutError at `deadline` (time.monotonic())."""
     remaining = deadline - time.monotonic()
     if remaining <= 0:
         raise TimeoutError("timed out")
@@ -96,7 +97,7 @@ def set_deadline(sock: socket.socket, deadline: float) -> None:
 
 
 def receive_some(sock: socket.socket, count: int, most: int) -> tuple[bytes, list[int]]:
-    """Read at most `count` bytes, as they come, and at most so many descriptors along with them."""
+    """Read up to `count` available bytes, and up to `most` descriptors sent with them."""
     width = struct.calcsize("i")
     # `socket.recv_fds` ignores its flags.
     data, ancillary, _flags, _address = sock.recvmsg(
@@ -114,7 +115,7 @@ def receive_some(sock: socket.socket, count: int, most: int) -> tuple[bytes, lis
 def receive_with_descriptors(
     sock: socket.socket, count: int, most: int, deadline: float
 ) -> tuple[bytes, list[int]]:
-    """Read `count` bytes, and the descriptors, `most` of them, that came along with them.
+    """Read `count` bytes, and up to `most` descriptors sent with them.
 
     Raises as `receive_exactly` does; then no descriptor stays open.
     """

@@ -1,4 +1,4 @@
-"""Where a host is, found out in a thread of its own: a name server may not answer for minutes."""
+"""Resolves a host in a thread of its own, because a name server may not answer for minutes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import socket
 import threading
 from typing import Any
 
+from sirtaki.rendezvous.lasting import start_thread
+
 Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 
 
 class Lookup:
-    """The question where a host is, asked at once.
+    """A lookup of a host, started at once.
 
-    host: a name, or an address, whose answer is there at once.
+    host: a name, or an address, which is resolved immediately.
     """
 
     def __init__(self, host: str) -> None:
@@ -23,16 +25,20 @@ class Lookup:
         try:
             self._ask(socket.AI_NUMERICHOST)
         except (OSError, UnicodeError):
-            threading.Thread(target=self._ask_servers, name="sirtaki-lookup", daemon=True).start()
+            try:
+                start_thread(self._ask_servers, "sirtaki-lookup")
+            except OSError as error:
+                self._failure = error
+                self._done.set()
         else:
             self._done.set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the answer for so long at most; tell whether it is there."""
+        """Wait at most `seconds` for the answer; return whether it has arrived."""
         return self._done.wait(max(0.0, seconds))
 
     def addresses(self, port: int) -> list[Address]:
-        """Return families and addresses, with `port`, once the answer is there. Raises OSError."""
+        """Return families and addresses, with `port`, after the answer. Raises OSError."""
         if self._failure is not None:
             raise self._failure
         return [(family, (ip, port, *more)) for family, (ip, _port, *more) in self._found]
@@ -52,5 +58,5 @@ class Lookup:
 
 
 def unanswered(host: str) -> str:
-    """Say for people that nobody has told where a host is."""
+    """Return the message for a host that no name server has resolved."""
     return f"no name server has answered where {host} is"

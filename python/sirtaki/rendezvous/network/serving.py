@@ -1,4 +1,4 @@
-"""A thread that serves many connections without ever waiting for one of them."""
+"""A thread that serves many connections and never blocks on one of them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from sirtaki.rendezvous.lasting import Lasting, start_thread
 from sirtaki.rendezvous.trust import auth
 from sirtaki.rendezvous.trust.sealing import Seal
 
 _RECEIVE_BYTES = 1 << 18
-# Connections that have proved nothing yet; beyond it the oldest goes.
+# The most unauthenticated connections; beyond it the oldest is closed.
 _MOST_STRANGERS = 256
 _PAUSE_WITHOUT_DESCRIPTORS = 0.05
 _ADDRESSES_REMEMBERED = 256
@@ -24,14 +25,14 @@ _SILENCE_SECONDS = 60.0
 
 
 class RejectionLog:
-    """Says who was turned away, at most once a minute and address. write: takes a line."""
+    """Logs rejected connections, at most once per minute and address. write: takes a line."""
 
     def __init__(self, write: Callable[[str], None] | None = None) -> None:
         self._write = _to_stderr if write is None else write
         self._last: collections.OrderedDict[str, float] = collections.OrderedDict()
 
     def add(self, server: str, address: str, why: str) -> None:
-        """Note one connection that was turned away."""
+        """Record a rejected connection."""
         now = time.monotonic()
         if now - self._last.get(address, -_SILENCE_SECONDS) < _SILENCE_SECONDS:
             return
@@ -40,7 +41,11 @@ class RejectionLog:
         while len(self._last) > _ADDRESSES_REMEMBERED:
             self._last.popitem(last=False)
         with contextlib.suppress(OSError, ValueError):
-            self._write(f"sirtaki: {server} turned away a connection from {address}: {why}")
+            self.say(f"{server} turned away a connection from {address}: {why}")
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        self._write(f"sirtaki: {text}")
 
 
 def _to_stderr(line: str) -> None:
@@ -48,7 +53,7 @@ def _to_stderr(line: str) -> None:
 
 
 class Peer:
-    """One connection: what has arrived, what is still to be sent, what it has proved."""
+    """One connection: received bytes, bytes to send, and the state of its authentication."""
 
     def __init__(self, sock: socket.socket, address: str) -> None:
         self.sock = sock
@@ -71,11 +76,11 @@ S = TypeVar("S", bound="Server")
 
 
 class Server:
-    """A thread with listening sockets; what its connections say is for subclasses.
+    """A thread with listening sockets; subclasses handle the data of its connections.
 
     listeners: bound and listening, owned from here on. name: of the server, in the log. guard:
     makes the authentication of one connection; None when the subclass's `admit` is enough. tls:
-    whether connections are encrypted, from before the authentication on.
+    whether connections are encrypted, including the authentication.
     """
 
     def __init__(
@@ -91,6 +96,7 @@ class Server:
         self._guard = guard
         self._tls = tls
         self._rejections = rejections or RejectionLog()
+        self._lasting = Lasting(name, self._rejections.say)
         self._strangers: collections.OrderedDict[Peer, None] = collections.OrderedDict()
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -105,16 +111,15 @@ class Server:
         self.close()
 
     def start(self) -> None:
-        """Begin to answer, in a daemon thread."""
+        """Start to serve, in a daemon thread."""
         for listener in self._listeners:
             listener.setblocking(False)
             self._selector.register(listener, selectors.EVENT_READ)
         self._selector.register(self._wake_reader, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._serve, name="sirtaki-server", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._serve, "sirtaki-server")
 
     def close(self) -> None:
-        """Stop answering and hang up on everybody. Calling it again does nothing."""
+        """Stop serving and close all connections. Another call has no effect."""
         if self._closed:
             return
         self._closed = True
@@ -132,23 +137,23 @@ class Server:
     # ---- For subclasses; all are called in the thread ----
 
     def admit(self, sock: socket.socket) -> bool:
-        """Decide about a connection before anything is read from it."""
+        """Return whether to accept a connection, before anything is read from it."""
         return True
 
     def handle(self, peer: Peer) -> bool:
-        """Look at `peer.incoming`, which has grown; False hangs up. ValueError: it is rejected."""
+        """Process `peer.incoming`, which has grown; False hangs up. ValueError rejects it."""
         raise NotImplementedError
 
     def forget(self, peer: Peer) -> None:
-        """Drop what is remembered of a connection that ends."""
+        """Drop the state of a connection that ends."""
 
     def answer(self, peer: Peer, data: bytes) -> None:
-        """Send the last that is to be said, then hang up."""
+        """Send the last message, then hang up."""
         peer.closing = True
         self._send(peer, data)
 
     def release(self, peer: Peer) -> socket.socket:
-        """Take a connection out of the server's hands."""
+        """Remove a connection from the server and return its socket."""
         self._selector.unregister(peer.sock)
         peer.released = True
         return peer.sock
@@ -156,16 +161,15 @@ class Server:
     # ---- The thread ----
 
     def _serve(self) -> None:
-        while True:
-            for key, events in self._selector.select(self._next_deadline()):
-                if key.fileobj is self._wake_reader:
-                    return
-                if isinstance(key.data, Peer):
-                    if key.data.sock.fileno() >= 0:
-                        self._advance(key.data, events)
-                elif isinstance(key.fileobj, socket.socket):
-                    self._accept(key.fileobj)
-            self._expire()
+        while not self._closed:
+            with self._lasting:
+                for key, events in self._selector.select(self._next_deadline()):
+                    if isinstance(key.data, Peer):
+                        if key.data.sock.fileno() >= 0:
+                            self._advance(key.data, events)
+                    elif isinstance(key.fileobj, socket.socket) and not self._closed:
+                        self._accept(key.fileobj)
+                self._expire()
 
     def _next_deadline(self) -> float | None:
         for peer in self._strangers:
@@ -186,7 +190,7 @@ class Server:
         except BlockingIOError:
             return
         except OSError:
-            # Out of descriptors: the connection stays in the queue, so make room for it.
+            # No descriptor is free: the connection stays in the queue, so make room for it.
             if self._strangers:
                 self._reject(next(iter(self._strangers)), "too many connections")
             else:
@@ -234,14 +238,17 @@ class Server:
             self._reject(peer, str(error))
         except OSError:
             self._drop(peer)
+        except Exception as error:  # after any error, serve the others
+            self._lasting.note(error)
+            self._drop(peer)
 
     def _shake(self, peer: Peer) -> None:
-        """Go on with the handshake of TLS; our side of it fits into the socket's buffer."""
+        """Continue the TLS handshake; our side of it fits into the socket's buffer."""
         peer.sock.do_handshake()  # type: ignore[attr-defined]
         peer.handshaking = False
 
     def _receive_all(self, peer: Peer) -> None:
-        """Read until there is no more; what TLS has read ahead, the selector does not see."""
+        """Read until nothing is left: the selector does not see data buffered by TLS."""
         while not peer.closing and not peer.released:
             if not self._receive(peer):
                 self._drop(peer)
@@ -250,11 +257,11 @@ class Server:
                 return
 
     def _receive(self, peer: Peer) -> bool:
-        # A stranger's bytes are read only as far as its proof goes.
+        # Before the authentication only the bytes of the next message are read.
         limit = _RECEIVE_BYTES if peer.listener is None else _missing(peer)
         data = peer.sock.recv(limit)
         if not data:
-            # One that has greeted well may have reached us at another of our addresses.
+            # After a valid greeting, it may have connected at another of our addresses.
             if peer.listener is not None and peer.incoming:
                 raise auth.NotAPeerError("it closed the connection in the middle of a message")
             return False
@@ -283,7 +290,7 @@ class Server:
         return self.handle(peer)
 
     def _send(self, peer: Peer, data: bytes) -> None:
-        """Send what was left and `data`, as far as the other side takes it now."""
+        """Send the rest and `data`, as far as the socket accepts them now."""
         peer.outgoing = memoryview(bytes(peer.outgoing) + data) if data else peer.outgoing
         with contextlib.suppress(BlockingIOError):
             while peer.outgoing:
@@ -305,16 +312,18 @@ class Server:
         self._strangers.pop(peer, None)
         if peer.sock.fileno() < 0:
             return
-        self.forget(peer)
-        self._selector.unregister(peer.sock)
-        peer.sock.close()
+        try:
+            self.forget(peer)
+        finally:
+            self._selector.unregister(peer.sock)
+            peer.sock.close()
 
 
 _BOTH = selectors.EVENT_READ | selectors.EVENT_WRITE
 
 
 def _missing(peer: Peer) -> int:
-    """How many bytes of a stranger's next message have not arrived."""
+    """Return how many bytes of the next message of an authentication are missing."""
     whole = auth.PROOF_BYTES if peer.answered else auth.GREETING_BYTES
     return whole - len(peer.incoming)
 

@@ -1,4 +1,4 @@
-"""TCP sockets: where to connect, how to listen, and how soon a lost peer is noticed."""
+"""TCP sockets: endpoints, listening, and the detection of lost peers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _KEEPALIVE_PROBES = 2
 _LONGEST_KEEPALIVE_SECONDS = 32767
 _MOST_MILLISECONDS = 2**31 - 1
 SILENT_SECONDS = 4.0
-# A host is lost as soon as the leader of its ranks has been silent for longer; who waits for one of
-# them should have the better reason, and a connection of which nothing is heard for seconds.
+# A host is lost once the leader of its ranks has been silent for longer. A connection should fail
+# before that, with the better reason, but not before some seconds of silence.
 _SILENT_SHARE = 0.8
 _LEAST_SILENT_SECONDS = 2.0
 _TCP_RTO_MAX_MS = 44
 _LONGEST_RETRY_MILLISECONDS = 120_000
-# Of struct tcp_info: unanswered probes of a closed window, segments without acknowledgement, and
+# Fields of struct tcp_info: unanswered probes of a closed window, unacknowledged segments, and
 # milliseconds since the last acknowledgement.
 _TCP_INFO = struct.Struct("=3xB20xI28xI")
 _PROBES = 2
@@ -29,7 +29,7 @@ Endpoint = tuple[str, int]
 
 
 def parse_endpoints(text: str) -> list[Endpoint]:
-    """Read "HOST[,HOST...]:PORT", IPv6 addresses in brackets. Raises ValueError."""
+    """Parse "HOST[,HOST...]:PORT", IPv6 addresses in brackets. Raises ValueError."""
     hosts, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise ValueError(f"{text!r} does not end in a port: expected HOST[,HOST...]:PORT")
@@ -49,25 +49,25 @@ def _host(part: str, text: str) -> str:
 
 
 def format_endpoint(endpoint: Endpoint) -> str:
-    """Write one endpoint as people do."""
+    """Format one endpoint for people."""
     host, port = endpoint
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def format_endpoints(hosts: Sequence[str], port: int) -> str:
-    """Write several addresses of one server as `parse_endpoints` reads them."""
+    """Format several addresses of one server for `parse_endpoints`."""
     return ",".join(f"[{host}]" if ":" in host else host for host in hosts) + f":{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address reaches only its own machine."""
+    """Return whether an address reaches only its own machine."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
 
 
 def listen(host: str, port: int = 0) -> socket.socket:
-    """Listen on one address of this machine; port 0 is any that is free. Raises OSError."""
+    """Listen on one address of this machine; port 0 is any free port. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -88,7 +88,7 @@ def listen(host: str, port: int = 0) -> socket.socket:
 
 
 def listen_together(hosts: Sequence[str], port: int = 0) -> tuple[list[socket.socket], int]:
-    """Listen on several addresses of this machine at one port, any that is free on all if 0.
+    """Listen on several addresses of this machine at one port; 0: any that is free on all.
 
     Returns the sockets and the port. Raises OSError.
     """
@@ -110,23 +110,23 @@ def listen_together(hosts: Sequence[str], port: int = 0) -> tuple[list[socket.so
 
 
 def silent_seconds(host_timeout: float) -> float:
-    """Return how long a connection may be silent where a host may for `host_timeout` seconds."""
+    """Return how long a connection may be silent if a host may for `host_timeout` seconds."""
     return max(_LEAST_SILENT_SECONDS, _SILENT_SHARE * host_timeout) if host_timeout else 0.0
 
 
 def tune(
     sock: socket.socket, unsent_seconds: float, silent_seconds: float = SILENT_SECONDS
 ) -> None:
-    """Set what every connection of a job has.
+    """Set the options of every connection of a job.
 
-    A silent peer is noticed within about `silent_seconds` (0: never) where nothing is under way,
-    and within `unsent_seconds` where bytes are on their way to it, which includes those that it
-    does not read. With 0 it may take its time to read; then see `is_silent` while bytes are on
-    their way.
+    A silent peer is noticed within about `silent_seconds` (0: never) while nothing is in flight,
+    and within `unsent_seconds` while bytes are in flight, including those that the peer does not
+    read. With `unsent_seconds` 0 the peer may read late; then use `is_silent` while bytes are in
+    flight.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, silent_seconds > 0)
-    # Half of the time until the first question, a quarter for the answer to each.
+    # Half of the time until the first probe, a quarter for the answer to each.
     for option, share in ((socket.TCP_KEEPIDLE, 2), (socket.TCP_KEEPINTVL, 4)):
         seconds = min(max(1, int(silent_seconds / share)), _LONGEST_KEEPALIVE_SECONDS)
         sock.setsockopt(socket.IPPROTO_TCP, option, seconds)
@@ -134,17 +134,17 @@ def tune(
     milliseconds = min(int(unsent_seconds * 1000), _MOST_MILLISECONDS)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
     with contextlib.suppress(OSError):
-        # Else a peer that has not read for long is asked for signs of life ever more seldom.
-        # Kernels before 6.15 do not know it.
+        # Otherwise a peer that does not read for long is probed less and less often.
+        # Kernels before 6.15 lack the option.
         if silent_seconds:
             longest = min(max(1000, int(silent_seconds * 1000 / 4)), _LONGEST_RETRY_MILLISECONDS)
             sock.setsockopt(socket.IPPROTO_TCP, _TCP_RTO_MAX_MS, longest)
 
 
 def is_silent(sock: socket.socket, silent_seconds: float = SILENT_SECONDS) -> bool:
-    """Tell whether the other host has acknowledged nothing for so long, although it was asked to.
+    """Return whether the other host has not acknowledged anything for `silent_seconds`.
 
-    With 0 it never is. A host whose process does not read still acknowledges.
+    With 0 it never is silent. A host whose process does not read still acknowledges.
     """
     probes, unacknowledged, quiet = _tcp_info(sock)
     asked = unacknowledged > 0 or probes >= _PROBES
@@ -152,7 +152,7 @@ def is_silent(sock: socket.socket, silent_seconds: float = SILENT_SECONDS) -> bo
 
 
 def all_acknowledged(sock: socket.socket) -> bool:
-    """Tell whether nothing that was sent is on its way."""
+    """Return whether all sent bytes are acknowledged."""
     probes, unacknowledged, _quiet = _tcp_info(sock)
     return probes == 0 and unacknowledged == 0
 

@@ -1,4 +1,4 @@
-"""A plain socket in front of a TLS connection, for the core, which knows no TLS."""
+"""A plain socket in front of a TLS connection, for the core, which has no TLS."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOOK_MILLISECONDS = 250
 
 
 class _Direction:
-    """Bytes on their way from one socket to another."""
+    """The transfer of bytes from one socket to another."""
 
     def __init__(self, source: socket.socket, target: socket.socket) -> None:
         self.source = source
@@ -34,7 +34,7 @@ class _Direction:
         return not self.ended and len(self.waiting) < _BUFFER_BYTES
 
     def move(self) -> None:
-        """Receive and send what is possible now."""
+        """Receive and send as much as possible without blocking."""
         try:
             while self.room():
                 data = self.source.recv(_CHUNK_BYTES)
@@ -55,17 +55,16 @@ class _Direction:
         except BlockingIOError:
             pass
         except OSError:
-            # That the target is gone is noticed where it is received from.
+            # The other direction notices that the target is gone.
             self.waiting.clear()
 
 
 class Relay:
     """A daemon thread that moves bytes between `secure`, which it then owns, and a plain socket.
 
-    socket: the plain one's other end, for the caller. However one side ends, the other sees the end
-    of its stream; `reason` says why where it is not because somebody has closed it. silent_seconds:
-    see `tcp_socket.is_silent`. pair: of the plain socket and its other end, where the caller has
-    made it.
+    socket: the plain one's other end, for the caller. When one side ends, the other sees the end of
+    its stream; `reason` explains an end that was not a close. silent_seconds: see
+    `tcp_socket.is_silent`. pair: the plain socket and its other end, if the caller has made them.
     """
 
     def __init__(
@@ -90,16 +89,16 @@ class Relay:
 
     @property
     def ended(self) -> bool:
-        """Whether it moves nothing any more."""
+        """Whether it has stopped moving bytes."""
         return not self._thread.is_alive()
 
     def finish(self, deadline: float) -> None:
-        """Pass on what the caller has sent, as far as that is possible by then, and hang up.
+        """Forward what the caller has sent, as far as possible by `deadline`, and hang up.
 
-        deadline: by `time.monotonic()`. Calling it when the caller has closed its end is fine.
+        deadline: of `time.monotonic()`. The caller may have closed its end before.
         """
         with contextlib.suppress(OSError):
-            # What was sent before can still be received; nobody takes any more.
+            # Bytes sent before can still be received, but no new ones.
             self._plain.shutdown(socket.SHUT_RDWR)
         self._thread.join(max(0.0, deadline - time.monotonic()))
 
@@ -128,12 +127,12 @@ class Relay:
             if not poll.poll(_LOOK_MILLISECONDS if outgoing.sent else None):
                 if tcp_socket.is_silent(self._secure, self._silent):
                     self.reason = "no answer from the other host"
-                    outgoing.waiting.clear()  # nobody will take it
+                    outgoing.waiting.clear()  # nobody will receive it
                     return
                 outgoing.sent = not tcp_socket.all_acknowledged(self._secure)
 
     def _flush(self) -> None:
-        """Pass on what is left; the caller may take its time, another host may be gone."""
+        """Forward the remaining bytes; the caller may be slow, another host may be gone."""
         incoming, outgoing = self._directions
         for way, seconds in ((outgoing, _FLUSH_SECONDS), (incoming, None)):
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""A client of a store that a server keeps, whatever the sockets are."""
+"""A client of a store that a server keeps, for any kind of socket."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sirtaki.rendezvous.trust.sealing import AlteredError, Seal
 
 
 class StoreClient:
-    """A store reached by one connection a request, see `Store`.
+    """A store reached by one connection per request, see `Store`.
 
     address: of the store. timeout: seconds for a `set`.
     """
@@ -22,7 +22,7 @@ class StoreClient:
         self._timeout = timeout
 
     def _connect(self, deadline: float) -> tuple[socket.socket, Seal]:
-        """Connect until `deadline` (time.monotonic()). Raises OSError saying who and where."""
+        """Connect until `deadline` (time.monotonic()). Raises OSError naming the server."""
         raise NotImplementedError
 
     def set(self, key: str, value: bytes, timeout: float | None = None) -> None:
@@ -49,6 +49,14 @@ class StoreClient:
                 return self._exchange(sock, seal, wire.GET, encoded, b"", deadline)
             except TimeoutError:
                 raise TimeoutError(f"nobody set {key!r} within {timeout:g} s") from None
+
+    def peek(self, key: str) -> bytes | None:
+        """See `Store.peek`; an empty value counts as not set."""
+        encoded = wire.checked(key)
+        deadline = time.monotonic() + self._timeout
+        sock, seal = self._connect(deadline)
+        with sock:
+            return self._exchange(sock, seal, wire.PEEK, encoded, b"", deadline) or None
 
     def close(self) -> None:
         """See `Store.close`."""

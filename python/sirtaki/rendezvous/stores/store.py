@@ -1,8 +1,8 @@
 """A key-value store through which ranks exchange addresses before they have links.
 
-On the wire a client sends one request a connection, so that a waiting `get` disturbs nobody and is
-given up by closing. Nothing is parsed before both ends have seen that the other belongs to the same
-user, or knows the job's secret.
+On the wire a client sends one request per connection, so that a waiting `get` disturbs nobody and
+ends with its connection. Nothing is parsed before both ends have verified that the other belongs to
+the same user, or knows the job's secret.
 """
 
 from __future__ import annotations
@@ -17,29 +17,31 @@ __all__ = [
     "LAUNCHED_HOSTS_KEY",
     "MAX_KEY_BYTES",
     "MAX_VALUE_BYTES",
+    "TIMES_KEY",
     "Store",
     "UnixStore",
     "UnixStoreServer",
     "open_store",
 ]
 
-# Where a launcher may leave the name of each rank's host, a list, to be named when it is missing.
+# A list of each rank's host, which a launcher may set for messages about missing ranks.
 LAUNCHED_HOSTS_KEY = "launch/hosts"
+# With a rank's number appended: how the rank spent its time, for the launcher at the end.
+TIMES_KEY = "launch/times/"
 
 
 class Store(Protocol):
-    """Where ranks leave values for each other; safe to use from several threads.
+    """Values that ranks exchange; safe to use from several threads.
 
-    address: where it is, for messages and for finding the way to it.
+    address: of the store, for messages and for routes to it.
     """
 
     address: str
 
     def set(self, key: str, value: bytes, timeout: float | None = None) -> None:
-        """Store `value` (at most 64 MiB) under `key` (at most 1 KiB), replacing what was there.
+        """Store `value` (at most 64 MiB) under `key` (at most 1 KiB), replacing an older value.
 
-        timeout: seconds for that where it may take long, default the store's own. Raises
-        TimeoutError.
+        timeout: seconds, if it may take long; default the store's own. Raises TimeoutError.
         """
 
     def get(self, key: str, timeout: float) -> bytes:
@@ -48,8 +50,11 @@ class Store(Protocol):
         Raises TimeoutError naming the key, ConnectionError when the store is gone.
         """
 
+    def peek(self, key: str) -> bytes | None:
+        """Return the value of `key`, None if it is not set. Raises as `get`."""
+
     def close(self) -> None:
-        """Release what the store holds; calling it again does nothing."""
+        """Release the store's resources; another call has no effect."""
 
 
 def open_store(
@@ -60,7 +65,7 @@ def open_store(
     address: "unix:@name"; "tcp:HOST[,HOST...]:PORT", addresses or names of one server, IPv6 in
     brackets; the same with "tls:" for one that encrypts; or "file:/folder" on a file system that
     all hosts share. secret: the job's 32 bytes, needed for tcp and tls. patient: whether the server
-    may still be about to come. Raises ValueError for an address of another form, otherwise as the
+    may not be running yet. Raises ValueError for an address of another form, otherwise as the
     stores do.
     """
     if address.startswith(unix_store.SCHEME):

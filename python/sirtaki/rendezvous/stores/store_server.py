@@ -1,4 +1,4 @@
-"""The server side of a store, whatever its sockets are."""
+"""The server side of a store, for any kind of socket."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sirtaki.rendezvous.stores import wire
 from sirtaki.rendezvous.trust import auth
 from sirtaki.rendezvous.world.membership import Membership
 
-_WORLD = re.compile(r"(world/([0-9]+/[0-9a-f]+)/[0-9]+)/.*")
+_WORLD = re.compile(r"(world/([0-9]+/[0-9a-f]+)/([0-9]+))/.*")
 
 
 class StoreServer(Server):
-    """A store served from a thread; one request a connection, so a waiting `get` disturbs nobody.
+    """A store served from a thread, with one request per connection: a waiting `get` blocks nobody.
 
-    address: what clients need to reach it. The other arguments are those of `Server`. It answers
-    once it is started.
+    address: the one for clients. The other arguments are those of `Server`. It answers once it is
+    started.
     """
 
     def __init__(
@@ -37,15 +37,15 @@ class StoreServer(Server):
         self._waiting: dict[str, list[Peer]] = {}
         self._asked: collections.Counter[str] = collections.Counter()
         self._latest: dict[str, str] = {}
-        # Told, in the thread, of each value that a client sets.
+        # Called, in the thread, with each value that a client sets.
         self.on_set: Callable[[str, bytes], None] | None = None
         self._abandoned: set[str] = set()
 
     def forms_world(self, wanted: Membership) -> bool:
-        """Tell whether some members have come to form a world, and others not yet.
+        """Return whether some members have come to form a world, and others not yet.
 
-        On one host the others ask for their leader here, one by one; of several hosts the leaders
-        do, and the last says what the world is.
+        On one host each member asks for the leader's address here. On several hosts the leaders
+        ask here, and the last one sets the world.
         """
         world = self._latest.get(wanted.name, "")
         leader = f"{world}/leader"
@@ -53,10 +53,10 @@ class StoreServer(Server):
         return bool(world) and not here and f"{world}/world" not in self._values
 
     def joined(self, wanted: Membership) -> int:
-        """Count the members who have come to form a world; of several hosts, the complete hosts.
+        """Count the members that have come to form a world; on several hosts, the complete hosts.
 
-        On one host the leader leaves its address here, and the others ask for it. Of several hosts
-        the leaders leave their host's ranks, and rank 0, whose own are there, asks for these.
+        On one host the leader sets its address here, and the others ask for it. On several hosts
+        the leaders set their host's ranks, and rank 0 asks for them when its own are complete.
         """
         world = self._latest.get(wanted.name, "")
         leader, hosts = f"{world}/leader", f"{world}/host/"
@@ -65,20 +65,24 @@ class StoreServer(Server):
         return here or come + any(key.startswith(hosts) for key in list(self._asked))
 
     def peek(self, key: str) -> bytes | None:
-        """Return the value of `key`, None when nobody has set it."""
+        """Return the value of `key`, None if it is not set."""
         return self._values.get(key)
 
     def put(self, key: str, value: bytes) -> None:
-        """Store a value for the clients; only before the server is started."""
+        """Set a value for the clients; only before the server is started."""
         self._values[key] = value
 
     def discard(self, key: str) -> None:
-        """Forget a value; only in `on_set`."""
+        """Remove a value; only in `on_set`."""
         self._values.pop(key, None)
 
     def abandon(self, prefix: str) -> None:
-        """Hang up on those who wait for keys that begin so, now and later; only in `on_set`."""
+        """Remove keys with a prefix, and hang up on clients that wait for them, now and later.
+
+        Only in `on_set`.
+        """
         self._abandoned.add(prefix)
+        self._values = {k: value for k, value in self._values.items() if not k.startswith(prefix)}
         for key in [key for key in self._waiting if key.startswith(prefix)]:
             for peer in list(self._waiting.get(key, ())):
                 self._drop(peer)
@@ -86,7 +90,7 @@ class StoreServer(Server):
     def handle(self, peer: Peer) -> bool:
         """See `Server.handle`."""
         if peer.context is not None:
-            # A request is all a client sends, so more after it is a fault.
+            # A client sends a single request, so more data is an error.
             raise ValueError("more than one request arrived")
         request = wire.parse_request(peer.incoming, peer.seal)
         if request is None:
@@ -96,8 +100,11 @@ class StoreServer(Server):
         if request.kind == wire.SET:
             self._set(request.key, request.value)
             if self.on_set is not None:
-                self.on_set(request.key, request.value)
+                with self._lasting:
+                    self.on_set(request.key, request.value)
             self.answer(peer, wire.pack_answer(b"", peer.seal))
+        elif request.kind == wire.PEEK:
+            self.answer(peer, wire.pack_answer(self._values.get(request.key, b""), peer.seal))
         elif request.key in self._values:
             self.answer(peer, wire.pack_answer(self._values[request.key], peer.seal))
         elif request.key.startswith(tuple(self._abandoned)):
@@ -120,14 +127,26 @@ class StoreServer(Server):
         found = _WORLD.fullmatch(request.key)
         if found is None:
             return
-        self._latest[found[2]] = found[1]
+        world, name, number = found.groups()
+        if self._latest.setdefault(name, world) != world:
+            # A member that starts a meeting has left earlier worlds; some may still be in the last.
+            self._keep(name, int(number) - 1)
+        self._latest[name] = world
         if request.kind == wire.GET:
             self._asked[request.key] += 1
+
+    def _keep(self, name: str, first: int) -> None:
+        """Remove the values of a world's members from meetings before number `first`."""
+        for kept in (self._values, self._asked):
+            for key in list(kept):
+                found = _WORLD.fullmatch(key)
+                if found is not None and found[2] == name and int(found[3]) < first:
+                    del kept[key]
 
     def _set(self, key: str, value: bytes) -> None:
         self._values[key] = value
         for peer in self._waiting.pop(key, []):
             peer.context = None
-            # One who has gone is noticed when its socket is looked at.
+            # The selector notices a client that has gone.
             with contextlib.suppress(OSError):
                 self.answer(peer, wire.pack_answer(value, peer.seal))

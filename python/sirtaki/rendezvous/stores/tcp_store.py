@@ -1,4 +1,4 @@
-"""A store over TCP, for ranks on several hosts: nobody is heard before it has proved itself."""
+"""A store over TCP, for ranks on several hosts, which parses data of authenticated peers only."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _UNSENT_SECONDS = 10.0
 
 
 class TcpStore(StoreClient):
-    """A client of `TcpStoreServer`; it connects when it is used.
+    """A client of `TcpStoreServer`; it connects for each request.
 
     address: "tcp:HOST[,HOST...]:PORT", or "tls:…" for a server that encrypts; several ports are
-    several such parts joined by ";". timeout: seconds for reaching the server at every `set`.
-    secret: the job's. patient: whether the server may still be about to come. Raises ValueError for
-    an address of another form or a secret of another length.
+    several such parts joined by ";". timeout: seconds to reach the server in every `set`. secret:
+    the job's. patient: whether the server may not be running yet. Raises ValueError for an address
+    of another form or a secret of another length.
     """
 
     def __init__(self, address: str, timeout: float, secret: bytes, patient: bool = False) -> None:
@@ -38,7 +38,7 @@ class TcpStore(StoreClient):
         )
 
     def reach(self, deadline: float) -> None:
-        """See whether the server is there, until `deadline` (time.monotonic()). Raises OSError."""
+        """Test the connection to the server until `deadline` (time.monotonic()). Raises OSError."""
         self._connect(deadline)[0].close()
 
     def _connect(self, deadline: float) -> tuple[socket.socket, Seal]:
@@ -46,7 +46,7 @@ class TcpStore(StoreClient):
         sock, keys = dial(
             self._endpoints, self._authenticate, who, deadline, self._patient, self._tls
         )
-        # Once it has answered, it is there and nowhere else, or has ended.
+        # After the first answer its address is fixed, and without an answer it has ended.
         self._patient = False
         self._endpoints = [sock.getpeername()[:2]]
         tcp_socket.tune(sock, _UNSENT_SECONDS)
@@ -56,9 +56,9 @@ class TcpStore(StoreClient):
 class TcpStoreServer(StoreServer):
     """A store served on some of this machine's addresses.
 
-    hosts: numeric addresses to listen on. secret: the job's 32 bytes. port: 0 for any that is free.
-    log: takes one line for a connection that is turned away, default to standard error. tls:
-    whether to encrypt. `address` ("tcp:HOST[,HOST...]:PORT", "tls:…" if it encrypts) is valid from
+    hosts: numeric addresses to listen on. secret: the job's 32 bytes. port: 0 for any free port.
+    log: takes a line for each rejected connection, default to standard error. tls: whether to
+    encrypt. `address` ("tcp:HOST[,HOST...]:PORT", "tls:…" if it encrypts) is valid from
     construction on. Raises OSError when it cannot listen.
     """
 
@@ -84,7 +84,7 @@ class TcpStoreServer(StoreServer):
 
 
 def endpoints_of(address: str) -> list[tcp_socket.Endpoint]:
-    """Return where the server of a TCP store's address is. Raises ValueError for another form."""
+    """Return the endpoints in a TCP store's address. Raises ValueError for another form."""
     if not address.startswith((SCHEME, TLS_SCHEME)):
         raise ValueError(f"not the address of a TCP store: {address!r}")
     return [
@@ -95,7 +95,7 @@ def endpoints_of(address: str) -> list[tcp_socket.Endpoint]:
 
 
 def listener_claim(tls: bool) -> bytes:
-    """Return what a listener claims: which certificate is its own, where it has one."""
+    """Return a listener's claim: the fingerprint of its certificate, if it has one."""
     if not tls:
         return auth.NO_CLAIM
     from sirtaki.rendezvous.trust.tls import listener_tls

@@ -1,4 +1,4 @@
-"""A store on an abstract Unix socket: the kernel says that both ends belong to the same user."""
+"""A store on an abstract Unix socket; the kernel vouches that both ends are the same user's."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _RETRY_SECONDS = 0.02
 class UnixStore(StoreClient):
     """A client of `UnixStoreServer`.
 
-    address: "unix:@name". timeout: seconds for reaching the server, here and at every `set`.
-    patient: whether the server may still be about to come. Raises ValueError, ConnectionError when
-    nobody serves there, TimeoutError, PermissionError when the server is another user's.
+    address: "unix:@name". timeout: seconds to reach the server, here and in every `set`. patient:
+    whether the server may not be running yet. Raises ValueError, ConnectionError when there is no
+    server, TimeoutError, PermissionError when the server is another user's.
     """
 
     def __init__(self, address: str, timeout: float, patient: bool = False) -> None:
@@ -50,7 +50,7 @@ class UnixStore(StoreClient):
 class UnixStoreServer(StoreServer):
     """A store served on an abstract Unix socket.
 
-    name: of the socket, default a fresh random one; somebody else using it is an OSError.
+    name: of the socket, default a fresh random one; OSError if it is in use.
     `address` ("unix:@name") is valid from construction on.
     """
 

@@ -1,14 +1,14 @@
-"""What a client and a server of a store say to each other: one request, one answer.
+"""The protocol of a store's client and server: one request, one answer.
 
-Each is two pieces, sizes and content, and over a network each piece has a tag: sizes are believed,
-and content is looked at, only when the tag is right.
+Each consists of two pieces, sizes and content, and over a network each piece has a tag. Sizes are
+used, and content is parsed, only if the tag is correct.
 """
 
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
-from sirtaki.records import dataclass
 from sirtaki.rendezvous.trust.sealing import Seal
 
 MAX_KEY_BYTES = 1 << 10
@@ -16,15 +16,16 @@ MAX_VALUE_BYTES = 64 << 20
 
 SET = 1
 GET = 2
+# Returns the current value, or nothing if the key is not set.
+PEEK = 3
 
 _REQUEST = struct.Struct("!BHI")  # kind, bytes of the key, bytes of the value
 _ANSWER = struct.Struct("!I")  # bytes of the value
 _SIZES, _CONTENT = 0, 1  # the pieces
 
 
-@dataclass(frozen=True)
-class StoreRequest:
-    """What a client wants: to SET `key` to `value`, or to GET it."""
+class StoreRequest(NamedTuple):
+    """A client's request: SET `key` to `value`, GET it, or PEEK."""
 
     kind: int
     key: str
@@ -44,23 +45,23 @@ def checked(key: str, value: bytes | bytearray | memoryview = b"") -> bytes:
 
 
 def pack_request(kind: int, key: bytes, value: bytes, seal: Seal) -> bytes:
-    """Return a request as it is on the wire."""
+    """Encode a request."""
     sizes = _REQUEST.pack(kind, len(key), len(value))
     return seal.sealed(_SIZES, sizes) + seal.sealed(_CONTENT, key + value)
 
 
 def pack_answer(value: bytes, seal: Seal) -> bytes:
-    """Return an answer as it is on the wire."""
+    """Encode an answer."""
     return seal.sealed(_SIZES, _ANSWER.pack(len(value))) + seal.sealed(_CONTENT, value)
 
 
 def answer_header_bytes(seal: Seal) -> int:
-    """Return how many bytes begin an answer."""
+    """Return the size of an answer's header."""
     return _ANSWER.size + seal.tag_bytes
 
 
 def answer_content_bytes(header: bytes, seal: Seal) -> int:
-    """Return how many bytes follow an answer's header. AlteredError; ValueError: too many."""
+    """Return the size of an answer's content. Raises AlteredError; ValueError: too large."""
     (size,) = _ANSWER.unpack(seal.opened(_SIZES, header))
     if size > MAX_VALUE_BYTES:
         raise ValueError(f"an answer of {size} bytes is more than the {MAX_VALUE_BYTES} allowed")
@@ -68,20 +69,20 @@ def answer_content_bytes(header: bytes, seal: Seal) -> int:
 
 
 def answer_value(content: bytes, seal: Seal) -> bytes:
-    """Return the value in what follows an answer's header. Raises AlteredError."""
+    """Return the value in an answer's content. Raises AlteredError."""
     return seal.opened(_CONTENT, content)
 
 
 def parse_request(data: bytes | bytearray, seal: Seal) -> StoreRequest | None:
-    """Return the request that `data` is, None when more of it must arrive first.
+    """Parse a request; None if it is still incomplete.
 
-    Raises ValueError for anything that cannot become exactly one request, AlteredError.
+    Raises ValueError for data that cannot become exactly one request, AlteredError.
     """
     start = _REQUEST.size + seal.tag_bytes
     if len(data) < start:
         return None
     kind, key_bytes, value_bytes = _REQUEST.unpack(seal.opened(_SIZES, data[:start]))
-    if kind not in (SET, GET):
+    if kind not in (SET, GET, PEEK):
         raise ValueError(f"a request of kind {kind} does not exist")
     if not 0 < key_bytes <= MAX_KEY_BYTES:
         raise ValueError(f"a key of {key_bytes} bytes is not allowed")

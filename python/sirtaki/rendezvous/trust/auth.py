@@ -1,11 +1,10 @@
 """Two processes of a job prove to each other that they know its secret.
 
-The dialer greets, the listener greets and proves, the dialer proves: three messages of fixed size.
-A proof is an HMAC-SHA256 under the job's secret over both greetings, each with a fresh nonce, and a
-label for the direction, so that nothing recorded, reflected or meant for another purpose is worth
-anything. What a side claims in its greeting counts only once the proof has been checked. Both then
-have keys, one a direction and made of the same bytes, for what follows. Nothing here reads or
-writes a socket.
+The dialer sends a greeting, the listener a greeting and a proof, and the dialer a proof: three
+messages of fixed size. A proof is an HMAC-SHA256 under the job's secret over both greetings, each
+with a fresh nonce, and a label for the direction. So messages that are recorded, reflected or meant
+for another purpose are useless. A claim in a greeting counts only after its proof was verified.
+Both sides then derive keys, one per direction, for later messages. No code here uses a socket.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from typing import Any, NamedTuple
 
-from sirtaki.records import dataclass, field
 from sirtaki.rendezvous.trust import digests
 
 SECRET_BYTES = 32
 CLAIM_BYTES = 32
 NO_CLAIM = bytes(CLAIM_BYTES)
-# How long a connection may take to prove itself.
+# How long an authentication may take.
 SECONDS = 3.0
 
 STORE = 1
@@ -28,14 +27,15 @@ RANK = 2
 AGENT = 3
 
 _MAGIC = b"SIRTAKI\n"
-# Raised when what follows the greeting changes; the greeting itself keeps its size and first fields
-# for ever, so that processes of different versions can tell.
+# Increased when messages after the greeting change. The greeting itself keeps its size and first
+# fields for ever, so that processes of different versions recognise each other.
 _PROTOCOL = 2
 _DIALER = 1
 _LISTENER = 2
 # Magic, protocol, role, purpose, nonce, version, host, claim.
 _GREETING = struct.Struct(f"!8sHBB32s24s64s{CLAIM_BYTES}s")
 _PROOF_BYTES = 32
+_VERSION_BYTES = 24
 _LABELS = {_DIALER: b"sirtaki proof of the dialer\0", _LISTENER: b"sirtaki proof of the listener\0"}
 _KEY_LABELS = {_DIALER: b"sirtaki key of the dialer\0", _LISTENER: b"sirtaki key of the listener\0"}
 
@@ -45,9 +45,9 @@ PROOF_BYTES = _PROOF_BYTES
 
 
 class AuthenticationError(ConnectionError):
-    """The other end is not a process of this job; base of the reasons.
+    """The other end is not a process of this job; the base class of the reasons.
 
-    answer: what is still sent, so that the other end can tell too.
+    answer: a last message, so that the other end knows the reason too.
     """
 
     def __init__(self, message: str, answer: bytes = b"") -> None:
@@ -56,7 +56,7 @@ class AuthenticationError(ConnectionError):
 
 
 class NotAPeerError(AuthenticationError):
-    """What arrived is nothing that Sirtaki says there."""
+    """The received data is not part of the protocol."""
 
 
 class WrongSecretError(AuthenticationError):
@@ -64,24 +64,31 @@ class WrongSecretError(AuthenticationError):
 
 
 class VersionMismatchError(AuthenticationError):
-    """The other end, which has proved itself, runs another version."""
+    """The authenticated other end runs another version."""
 
 
 class OtherProtocolError(AuthenticationError):
-    """The other end says, without a proof, that it runs another version."""
+    """The other end claims, without a proof, to run another version."""
 
 
-@dataclass(frozen=True)
-class Keys:
-    """What both ends of a proved connection know, and nobody else: a key for each direction."""
-
-    sending: bytes = field(repr=False)
-    receiving: bytes = field(repr=False)
+def repr_without(record: Any, *secret: str) -> str:
+    """Return the repr of a NamedTuple without its secret fields."""
+    shown = [f"{name}={value!r}" for name, value in record._asdict().items() if name not in secret]
+    return f"{type(record).__name__}({', '.join(shown)})"
 
 
-@dataclass(frozen=True)
-class Identity:
-    """Who a process is, as others report it: host name and version."""
+class Keys(NamedTuple):
+    """The keys of an authenticated connection, one for each direction."""
+
+    sending: bytes
+    receiving: bytes
+
+    def __repr__(self) -> str:
+        return repr_without(self, "sending", "receiving")
+
+
+class Identity(NamedTuple):
+    """The identity of a process in others' messages: host name and version."""
 
     host: str
     version: str
@@ -94,8 +101,7 @@ def own_identity(host: str = "") -> Identity:
     return Identity(host or socket.gethostname(), __version__)
 
 
-@dataclass(frozen=True)
-class _Greeting:
+class _Greeting(NamedTuple):
     raw: bytes
     protocol: int
     role: int
@@ -113,11 +119,19 @@ def _greet(role: int, purpose: int, identity: Identity, claim: bytes) -> _Greeti
         role,
         purpose,
         os.urandom(32),
-        identity.version.encode()[:24],
+        _on_wire(identity.version).encode(),
         identity.host.encode()[:64],
         claim,
     )
     return _Greeting(raw, _PROTOCOL, role, purpose, identity, claim)
+
+
+def _on_wire(version: str) -> str:
+    """Return the form of a version for the 24 bytes in a greeting."""
+    if len(version.encode()) <= _VERSION_BYTES:
+        return version
+    # Versions of two commits may have the same beginning.
+    return f"{version[:15]}~{digests.sha256(version.encode()).hex()[:8]}"
 
 
 def _parse(raw: bytes) -> _Greeting:
@@ -129,13 +143,13 @@ def _parse(raw: bytes) -> _Greeting:
 
 
 def _text(raw: bytes) -> str:
-    """Make a stranger's bytes fit for a message."""
+    """Decode unauthenticated bytes for a message."""
     text = raw.rstrip(b"\0").decode(errors="replace")
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def could_be_greeting(start: bytes | bytearray) -> bool:
-    """Tell whether a greeting may begin with these bytes."""
+    """Return whether a greeting may begin with these bytes."""
     return _MAGIC.startswith(bytes(start[: len(_MAGIC)]))
 
 
@@ -158,7 +172,7 @@ def _require_same_protocol(ours: _Greeting, theirs: _Greeting, answer: bytes = b
 
 
 def _require_same_version(ours: _Greeting, theirs: _Greeting, answer: bytes = b"") -> None:
-    if theirs.identity.version != ours.identity.version:
+    if theirs.identity.version != _on_wire(ours.identity.version):
         raise VersionMismatchError(_mismatch(ours.identity, theirs.identity), answer)
 
 
@@ -169,7 +183,7 @@ def _mismatch(ours: Identity, theirs: Identity) -> str:
     )
 
 
-# What one who speaks another protocol is told: ours.
+# The answer to a peer with another protocol version: the number of ours.
 _NOTHING_BUT_PROTOCOL = struct.pack("!8sH", _MAGIC, _PROTOCOL).ljust(ANSWER_BYTES, b"\0")
 
 _WRONG_SECRET = (
@@ -178,10 +192,10 @@ _WRONG_SECRET = (
 
 
 class Listener:
-    """The side that was connected to.
+    """The side that accepted the connection.
 
-    secret: the job's. purpose: what the port is for. identity: who we are. claim: what we say of
-    ourselves beyond that.
+    secret: the job's. purpose: of the port. identity: of this process. claim: further data about
+    this process.
     """
 
     def __init__(
@@ -193,7 +207,7 @@ class Listener:
     def answer(self, greeting: bytes) -> bytes:
         """Return what to send after the dialer's greeting (`GREETING_BYTES`).
 
-        Raises AuthenticationError, whose answer is then to be sent.
+        Raises AuthenticationError, whose answer must then be sent.
         """
         theirs = _parse(greeting)
         _require_same_protocol(self._ours, theirs, _NOTHING_BUT_PROTOCOL)
@@ -214,7 +228,7 @@ class Listener:
         return self._theirs.claim
 
     def keys(self) -> Keys:
-        """Return the keys; only once the dialer's proof has been accepted."""
+        """Return the keys; only after the dialer's proof was accepted."""
         greetings = self._theirs, self._ours
         return Keys(
             sending=_key(self._secret, _LISTENER, *greetings),
@@ -235,7 +249,7 @@ class Dialer:
     def prove(self, answer: bytes) -> tuple[bytes, bytes]:
         """Check the listener's answer (`ANSWER_BYTES`); return our proof and its claim.
 
-        Raises AuthenticationError, whose answer is then to be sent.
+        Raises AuthenticationError, whose answer must then be sent.
         """
         theirs = _parse(answer[:GREETING_BYTES])
         _require_same_protocol(self._ours, theirs)
@@ -250,7 +264,7 @@ class Dialer:
         return proof, theirs.claim
 
     def keys(self) -> Keys:
-        """Return the keys; only once the listener has proved itself."""
+        """Return the keys; only after the listener's proof was accepted."""
         greetings = self._ours, self._theirs
         return Keys(
             sending=_key(self._secret, _DIALER, *greetings),

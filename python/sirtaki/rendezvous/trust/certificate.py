@@ -1,7 +1,11 @@
 """A self-signed certificate on P-256, which the standard library can use but not make.
 
-Nobody trusts it for its signature: who connects compares its fingerprint with the one that the
-listener's proof covers. The key lives as long as the process.
+Its signature is not the base of trust: a dialer compares its fingerprint with the one that the
+listener's proof covers. The key exists as long as the process.
+
+Ranks make certificates, too, also those that a scheduler, mpirun, Ray or Spark started without a
+launcher of ours. Training processes import only numpy and the framework, so this is written out
+here instead of with the `cryptography` package.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ def make_certificate() -> tuple[bytes, bytes]:
         _integer(1 + secrets.randbelow(2**63)),
         algorithm,
         name,
-        # It lasts as long as its key; clocks of hosts may differ.
+        # Valid as long as its key exists, even if the clocks of hosts differ.
         _der(_SEQUENCE, _der(_TIME, b"20200101000000Z"), _der(_TIME, b"99991231235959Z")),
         name,
         _der(_SEQUENCE, _der(_SEQUENCE, _PUBLIC_KEY, _CURVE), _bits(point)),

@@ -1,4 +1,4 @@
-"""SHA-256 and HMAC-SHA256, loaded when the first is wanted: a job on one host wants none."""
+"""SHA-256 and HMAC-SHA256, imported at first use: a job on one host needs neither."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def keyed(key: bytes, data: bytes) -> bytes:
 
 
 def equal(one: Bytes, other: Bytes) -> bool:
-    """Compare in a time that does not tell where two values differ."""
+    """Compare two values in constant time."""
     import hmac
 
     return hmac.compare_digest(one, other)

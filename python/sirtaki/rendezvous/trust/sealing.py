@@ -1,4 +1,4 @@
-"""Tags by which the two ends of a connection know what the other has sent, and in which order."""
+"""Tags by which the ends of a connection verify the content and order of messages."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _TAG_BYTES = 32
 
 
 class AlteredError(auth.AuthenticationError):
-    """Somebody in between has changed, repeated, moved or left out what was sent."""
+    """Data was changed, repeated, reordered or dropped on its way."""
 
 
 class Seal:
     """Makes and checks the tags of one connection.
 
-    Each piece of what is sent has a tag: an HMAC-SHA256 over the piece's number in its direction
-    and its bytes, under the direction's key. keys: what both ends share; None where the kernel
-    vouches for the other end, and nothing is tagged. tag_bytes: size of a tag.
+    Each piece of data has a tag: an HMAC-SHA256 over the piece's number in its direction and its
+    bytes, under the direction's key. keys: shared by both ends; None if the kernel vouches for the
+    other end, and pieces have no tags. tag_bytes: size of a tag.
     """
 
     def __init__(self, keys: auth.Keys | None = None) -> None:
@@ -27,13 +27,13 @@ class Seal:
         self.tag_bytes = 0 if keys is None else _TAG_BYTES
 
     def sealed(self, number: int, piece: bytes) -> bytes:
-        """Return the piece, which is the number-th that we send, with its tag behind it."""
+        """Return a piece, the number-th that we send, followed by its tag."""
         if self._keys is None:
             return piece
         return piece + _tag(self._keys.sending, number, piece)
 
     def opened(self, number: int, sealed: bytes | bytearray | memoryview) -> bytes:
-        """Return a piece that was received with its tag. Raises AlteredError."""
+        """Verify the tag of a received piece, and return the piece. Raises AlteredError."""
         size = len(sealed) - self.tag_bytes
         piece = bytes(memoryview(sealed)[: max(0, size)])
         if self._keys is None:

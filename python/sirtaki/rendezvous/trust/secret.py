@@ -1,4 +1,4 @@
-"""The secret of a job, from the file that the launcher or the user gives."""
+"""The secret of a job, read from the file that the launcher or the user provides."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import stat
 from typing import BinaryIO
 
 from sirtaki.rendezvous.files import memory_file
+from sirtaki.rendezvous.files.private_folder import is_private
 from sirtaki.rendezvous.trust.auth import SECRET_BYTES
 
 HOW_TO_MAKE = "make one with 'head -c 32 /dev/urandom > FILE; chmod 600 FILE'"
 _IN_MEMORY = re.compile(r"/proc/[0-9]+/fd/([0-9]{1,9})")
-# They tell the launcher's file from what else may come to have its number.
+# They distinguish the launcher's file from any other with the same descriptor.
 _SEALS = memory_file.WRITE | memory_file.GROW | memory_file.SHRINK | memory_file.SEAL
 
 
 def read_secret(path: str) -> bytes:
-    """Return the 32 bytes in the file at `path`, or those that its 64 hexadecimal digits mean.
+    """Return the 32 bytes in the file at `path`, in binary or as 64 hexadecimal digits.
 
-    A descriptor of a launcher's process is read as our own when we have inherited it. Raises
-    ValueError when it holds anything else, PermissionError when others than us may read it, unless
-    it is root's and a group of ours may, OSError.
+    A descriptor of a launcher's process is read as our own if we have inherited it. Raises
+    ValueError for other content, PermissionError when other users may read the file, unless it is
+    root's and readable by a group of ours, OSError.
     """
     in_memory = _IN_MEMORY.fullmatch(path)
     if in_memory is None:
@@ -43,7 +44,7 @@ def read_secret(path: str) -> bytes:
 
 
 def sealed_secret(secret: bytes) -> BinaryIO:
-    """Put a secret into memory that processes may inherit. Raises OSError."""
+    """Put a secret into a memory file that processes may inherit. Raises OSError."""
     descriptor = memory_file.create("sirtaki-secret", sealable=True)
     file = os.fdopen(descriptor, "wb", buffering=0)
     os.fchmod(descriptor, 0o600)
@@ -53,7 +54,7 @@ def sealed_secret(secret: bytes) -> BinaryIO:
 
 
 def _read_inherited(number: int) -> bytes | None:
-    """Return the secret in the launcher's sealed memory, None when the number is another file's."""
+    """Return the secret in the launcher's sealed file, None if the descriptor is another file's."""
     try:
         if memory_file.seals_of(number) != _SEALS:
             return None
@@ -64,13 +65,13 @@ def _read_inherited(number: int) -> bytes | None:
 
 
 def _is_ours_alone(status: os.stat_result) -> bool:
-    # What has no name (a file in memory) cannot be opened by others.
-    shared = status.st_nlink > 0 and stat.S_IMODE(status.st_mode) & 0o077
-    return status.st_uid == os.geteuid() and not shared
+    # Others cannot open a file without a name (a memory file).
+    nameless = status.st_nlink == 0 and status.st_uid == os.geteuid()
+    return nameless or is_private(status)
 
 
 def _is_given_by_root(status: os.stat_result) -> bool:
-    """Tell whether root lets a group of ours read it and nobody else, as Kubernetes does."""
+    """Return whether root lets only a group of ours read it, as Kubernetes does."""
     groups = {os.getegid(), *os.getgroups()}
     by_root = status.st_uid == 0 and status.st_gid in groups
     return by_root and stat.S_IMODE(status.st_mode) == 0o440

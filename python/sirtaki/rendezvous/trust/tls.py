@@ -1,8 +1,8 @@
 """TLS between processes of a job, pinned to the job's secret.
 
-A listener makes a certificate of its own and puts its fingerprint under its proof (see `auth`), so
-a dialer that sees the same fingerprint in the TLS connection talks to that listener and to nobody
-in between. The dialer proves itself only after that.
+A listener makes its own certificate, and its proof covers the fingerprint (see `auth`). So a dialer
+that sees the same fingerprint in the TLS connection is connected to that listener, without a man in
+the middle. The dialer sends its proof only after that.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import hashlib
 import os
 import socket
 import ssl
+from dataclasses import dataclass
 from typing import Any
 
-from sirtaki.records import dataclass
 from sirtaki.rendezvous.files import memory_file
 from sirtaki.rendezvous.trust import auth
 from sirtaki.rendezvous.trust.certificate import make_certificate
@@ -22,7 +22,7 @@ from sirtaki.rendezvous.trust.certificate import make_certificate
 
 @dataclass(frozen=True)
 class ListenerTls:
-    """What a listener needs: the context of its connections, and what it claims."""
+    """The context of a listener's connections, and its claim."""
 
     context: ssl.SSLContext
     claim: bytes
@@ -30,12 +30,12 @@ class ListenerTls:
 
 @functools.cache
 def listener_tls() -> ListenerTls:
-    """Return this process's own, made when it is first asked for."""
+    """Return that of this process, made at the first call."""
     certificate, pem = make_certificate()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.sslsocket_class = TlsSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # A file in memory, since OpenSSL wants a path.
+    # A memory file, because OpenSSL needs a path.
     file = memory_file.create("sirtaki-tls")
     try:
         os.write(file, pem)
@@ -51,14 +51,14 @@ def dialer_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.sslsocket_class = TlsSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # No authority stands behind a job's certificates: the fingerprint decides.
+    # No authority signs a job's certificates: the fingerprint is verified instead.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
 
 
 def require_pinned(sock: socket.socket, claim: bytes) -> None:
-    """Raise auth.WrongSecretError unless the proved claim is about this connection."""
+    """Raise auth.WrongSecretError unless the verified claim matches this connection."""
     assert isinstance(sock, TlsSocket)
     certificate = sock.getpeercert(binary_form=True) or b""
     if hashlib.sha256(certificate).digest() != claim:
@@ -66,10 +66,10 @@ def require_pinned(sock: socket.socket, claim: bytes) -> None:
 
 
 class TlsSocket(ssl.SSLSocket):
-    """A TLS connection that says BlockingIOError, as any socket does, when it has to wait."""
+    """A TLS connection that raises BlockingIOError, as any socket does, if it would block."""
 
     def do_handshake(self, block: bool = False) -> None:
-        """Go on with the handshake. Raises auth.NotAPeerError when the other end spoils it."""
+        """Continue the handshake. Raises auth.NotAPeerError when the other end breaks it."""
         try:
             super().do_handshake(block)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
@@ -80,14 +80,14 @@ class TlsSocket(ssl.SSLSocket):
             ) from None
 
     def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
-        """Receive what has arrived."""
+        """Receive available data."""
         try:
             return super().recv(buflen, flags)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
             raise BlockingIOError(str(error)) from None
 
     def send(self, data: Any, flags: int = 0) -> int:
-        """Send what can be sent now."""
+        """Send as much as possible without blocking."""
         try:
             return super().send(data, flags)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
@@ -95,12 +95,12 @@ class TlsSocket(ssl.SSLSocket):
 
 
 def wrap_accepted(sock: socket.socket) -> TlsSocket:
-    """Put TLS on a non-blocking connection that was accepted; the handshake is still to come."""
+    """Add TLS to an accepted non-blocking connection, before the handshake."""
     return _wrap(listener_tls().context, sock, True)
 
 
 def wrap_dialed(sock: socket.socket) -> TlsSocket:
-    """Put TLS on a non-blocking connection that was made; the handshake is still to come."""
+    """Add TLS to a dialed non-blocking connection, before the handshake."""
     return _wrap(dialer_context(), sock, False)
 
 

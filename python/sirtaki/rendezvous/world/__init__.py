@@ -1,1 +1,1 @@
-"""A world: who is in it, where its ranks meet, and what they tell each other."""
+"""A world: its members, the meeting of its ranks, and the records that they exchange."""

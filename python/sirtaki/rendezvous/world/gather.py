@@ -1,8 +1,8 @@
-"""Every rank's record reaches rank 0's host, and the world that is made of them reaches every rank.
+"""Gathers every rank's record on rank 0's host, and distributes the resulting world to all ranks.
 
 On a host the rank with local rank 0 acts for all, under the number of the lowest rank there. Rank
-0, which gathers the world, stops waiting before the others do, and the leaders of hosts stop before
-rank 0. So whoever knows which rank is missing fails first, and everybody gets its message.
+0, which gathers the world, stops waiting before the others, and the leaders of hosts stop before
+rank 0. So the process that knows which rank is missing fails first, and all get its message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import time
 from sirtaki.rendezvous.host import meeting as local_meeting
 from sirtaki.rendezvous.host.meeting import Gathering, HostMeeting
 from sirtaki.rendezvous.stores.store import LAUNCHED_HOSTS_KEY, Store
-from sirtaki.rendezvous.trust.auth import SECRET_BYTES
 from sirtaki.rendezvous.world import records
 from sirtaki.rendezvous.world.records import RankRecord, WorldRecord
 
@@ -30,14 +29,16 @@ _NUMBER_BYTES = 16
 class Exchange:
     """Exchanges this rank's record for those of all ranks; every rank makes one.
 
-    own: its record. secret: the job's, if it has one. timeout: seconds for everything, up to
-    `deadline` (time.monotonic()).
+    prefix: of the store's keys. place: the name of the meeting of a host's ranks. own: this rank's
+    record. secret: the job's, if it has one. timeout: seconds for everything, up to `deadline`
+    (time.monotonic()).
     """
 
     def __init__(
         self,
         store: Store,
         prefix: str,
+        place: str,
         own: RankRecord,
         secret: bytes | None,
         timeout: float,
@@ -46,8 +47,7 @@ class Exchange:
         self._store = store
         self._prefix = prefix
         self._own = own
-        self._meeting = HostMeeting(store, f"{prefix}/host/{own.host}", secret)
-        self._secret = secret
+        self._meeting = HostMeeting(store, f"{place}/host/{own.host}", secret)
         self._timeout = timeout
         self._start = deadline - timeout
         self._lowest = own.rank
@@ -55,7 +55,7 @@ class Exchange:
     def run(self) -> WorldRecord:
         """Return all ranks, in order.
 
-        Raises ValueError, TimeoutError, ConnectionError; all ranks that are there raise the same.
+        Raises ValueError, TimeoutError, ConnectionError; all present ranks raise the same.
         """
         return records.parse(self._follow() if self._own.local_rank > 0 else self._lead())
 
@@ -78,7 +78,7 @@ class Exchange:
 
     def _exchange_for(self, here: list[RankRecord]) -> bytes:
         """Publish the records of this host's ranks and return the world."""
-        # Local ranks may be in another order than ranks: some mpiruns number them so.
+        # Local ranks may have another order than ranks: some mpiruns number them so.
         if self._lowest == 0:
             return self._make_world(here)
         self._tell(f"host/{self._lowest}", records.pack_ranks(here))
@@ -90,9 +90,14 @@ class Exchange:
         who = f"rank {own.rank} (local rank {own.local_rank} on {own.name})"
         deadline = self._deadline(1.0)
         try:
-            with self._meeting.connect(deadline) as sock:
-                local_meeting.send(sock, records.pack_ranks([own]), deadline)
-                return local_meeting.receive(sock, deadline)
+            while True:
+                try:
+                    with self._meeting.connect(deadline) as sock:
+                        local_meeting.send(sock, records.pack_ranks([own]), deadline)
+                        return local_meeting.receive(sock, deadline)
+                except (ConnectionResetError, BrokenPipeError):
+                    # This was the leader of an earlier world: wait for the next one.
+                    time.sleep(local_meeting.RETRY_SECONDS)
         except TimeoutError as error:
             raise TimeoutError(
                 f"{who}: the rank with local rank 0 on this host did not answer within "
@@ -128,7 +133,7 @@ class Exchange:
         try:
             found = {record.rank: record for record in here}
             while len(found) < self._own.size:
-                # The lowest rank that is missing leads its host: those below it are known.
+                # The lowest missing rank leads its host, because all ranks below it are known.
                 leader = min(set(range(self._own.size)) - set(found))
                 for record in records.parse(self._host_bytes(leader, set(found))).ranks:
                     _require_agreement(self._own, record, found)
@@ -136,7 +141,6 @@ class Exchange:
             world = WorldRecord(
                 [found[rank] for rank in sorted(found)],
                 os.urandom(_NUMBER_BYTES),
-                b"" if self._secret else os.urandom(SECRET_BYTES),
             )
             message = records.pack_world(world)
             self._tell("world", message)
@@ -158,7 +162,7 @@ class Exchange:
         )
 
     def _missing(self, leader: int, known: set[int]) -> list[int]:
-        """Find out which ranks have not come besides `leader`."""
+        """Return the missing ranks: `leader`, and those that a short probe does not find."""
         missing = set(range(self._own.size)) - known
         ends = time.monotonic() + _PROBES_SECONDS
         for rank in sorted(missing - {leader}):
@@ -169,7 +173,7 @@ class Exchange:
         return sorted(missing)
 
     def _describe(self, ranks: list[int]) -> str:
-        """Name ranks, with their hosts where the launcher has told them."""
+        """Format ranks, with their hosts if the launcher has published them."""
         names: list[str] = []
         with contextlib.suppress(OSError, ValueError):
             names = json.loads(self._store.get(LAUNCHED_HOSTS_KEY, _PROBE_SECONDS))
@@ -190,7 +194,7 @@ class Exchange:
             ) from error
 
     def _publish_failure(self, error: Exception) -> None:
-        """Tell rank 0, or all if we are rank 0, why there will be no world."""
+        """Publish why there will be no world: to rank 0, or from rank 0's host to all."""
         if self._lowest == 0:
             self._publish_world_failure(error)
             return
@@ -213,7 +217,7 @@ class Exchange:
 
 
 def _require_neighbour(own: RankRecord, record: RankRecord, found: dict[int, RankRecord]) -> None:
-    """Raise ValueError unless a rank that came to us fits what the launcher says of this host."""
+    """Raise ValueError unless a rank that came to us matches the launcher's data of this host."""
     them = f"rank {record.rank} (local rank {record.local_rank} of {record.local_size})"
     us = f"rank {own.rank} (local rank 0 of {own.local_size})"
     if record.local_size != own.local_size or not 0 < record.local_rank < own.local_size:
@@ -231,7 +235,7 @@ def _require_neighbour(own: RankRecord, record: RankRecord, found: dict[int, Ran
 
 
 def _require_agreement(own: RankRecord, record: RankRecord, found: dict[int, RankRecord]) -> None:
-    """Raise ValueError unless a rank's record fits those that are there."""
+    """Raise ValueError unless a rank's record is consistent with those received."""
     if record.version != own.version:
         raise ValueError(
             f"version mismatch: host {own.name} runs Sirtaki {own.version}, host {record.name} "

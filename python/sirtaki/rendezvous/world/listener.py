@@ -38,24 +38,30 @@ _LINK_KEY_BYTES = 16
 
 
 class ControlLink(NamedTuple):
-    """A connection for the core: to which rank, its descriptor, and the keys of both directions."""
+    """A connection for the core: the other rank, the descriptor, and both directions' keys."""
 
     rank: int
     descriptor: int
     sending: bytes
     receiving: bytes
 
+    def __repr__(self) -> str:
+        return auth.repr_without(self, "sending", "receiving")
+
 
 class DataLink(NamedTuple):
-    """A connection for data: its descriptor, and the keys of both directions."""
+    """A connection for data: the descriptor, and the keys of both directions."""
 
     descriptor: int
     sending: bytes
     receiving: bytes
 
+    def __repr__(self) -> str:
+        return auth.repr_without(self, "sending", "receiving")
+
 
 class _Key(NamedTuple):
-    """Which connection: of which generation, for what, with which rank, which of several."""
+    """The key of a connection: generation, purpose, other rank, and number."""
 
     generation: int
     purpose: int
@@ -64,13 +70,12 @@ class _Key(NamedTuple):
 
 
 class RankListener(Server):
-    """The listening sockets of a rank, and who has come through them.
+    """The listening sockets of a rank, and the connections accepted on them.
 
-    rank, size: of this world. prefix: what makes the world unlike others of the job. addresses:
-    numeric ones of this host. timeout: seconds for one connection. log: takes one line for a
-    connection that is turned away. tls: whether to encrypt. silent_seconds: how long a host may
-    answer nothing; 0: for ever. Connections wait until `open`. Raises OSError when none of the
-    addresses can be listened on.
+    rank, size: of this world. prefix: distinguishes the world from others of the job. addresses:
+    numeric ones of this host. timeout: seconds for one connection. log: takes a line for each
+    rejected connection. tls: whether to encrypt. silent_seconds: how long a host may be silent; 0:
+    for ever. Connections wait until `open`. Raises OSError when it can listen on no address.
     """
 
     def __init__(
@@ -103,19 +108,19 @@ class RankListener(Server):
         self._relays: list[tuple[int, Relay]] = []
 
     def open(self, secret: bytes) -> None:
-        """Begin to take connections of those who know the job's secret; once only."""
+        """Start to accept connections from processes with the job's secret; once only."""
         self._secret = secret
         self.start()
 
     def introduce(self, peers: Mapping[int, Sequence[Endpoint]], names: Sequence[str]) -> None:
-        """Tell where each other rank listens, and the name of each rank's host."""
+        """Set the endpoints of the other ranks, and the name of each rank's host."""
         self._peers = peers
         self._names = names
 
     def begin(self, generation: int) -> None:
-        """Connect for engine number `generation` from now on; close what earlier engines left.
+        """Connect for engine number `generation` from now on; close connections of earlier engines.
 
-        Ranks that are ahead of us may have connected for it already.
+        Ranks that are ahead may have connected for it already.
         """
         with self._changed:
             self._generation = generation
@@ -125,11 +130,11 @@ class RankListener(Server):
                 self._arrived.pop(key)[0].close()
 
     def connect(self, rank: int, number: int, ended: Callable[[], bool] = never) -> DataLink:
-        """Connect a non-blocking data socket to `rank`, which asks for the same.
+        """Connect a non-blocking data socket to `rank`, which calls this too.
 
         The higher rank dials, the lower one waits, both only until `ended()` is true. The caller
-        owns the descriptor. Raises TimeoutError, ConnectionError naming the rank, its host and what
-        was tried.
+        owns the descriptor. Raises TimeoutError, ConnectionError naming the rank, its host and the
+        addresses tried.
         """
         return DataLink(*self._connect(DATA, rank, number, ended))
 
@@ -148,8 +153,8 @@ class RankListener(Server):
         with contextlib.ExitStack() as undo:
             undo.callback(sock.close)
             # A control link carries heartbeats and is always read, so bytes that stay unsent mean a
-            # lost peer. On a data link they may also mean that the other rank has been stopped for
-            # a while; who waits for it asks whether its host still answers.
+            # lost peer. On a data link the other rank may only be stopped for a while; a rank that
+            # waits for it checks whether its host still answers.
             unsent = self._silent if purpose == CONTROL else 0.0
             tcp_socket.tune(sock, unsent, self._silent)
             if self._tls:
@@ -165,9 +170,9 @@ class RankListener(Server):
         return next((relay.reason for to, relay in self._relays if to == rank and relay.reason), "")
 
     def close(self) -> None:
-        """Stop listening, and close connections that nobody has asked for.
+        """Stop listening, and close connections that no caller has taken.
 
-        Encrypted connections first deliver what was sent on them, for up to 5 s.
+        Encrypted connections first deliver the bytes sent on them, for up to 5 s.
         """
         deadline = time.monotonic() + _FLUSH_SECONDS
         for _rank, relay in self._relays:
@@ -181,7 +186,7 @@ class RankListener(Server):
             self._changed.notify_all()
 
     def handle(self, peer: Peer) -> bool:
-        """See `Server.handle`: a peer that has proved itself and said what it wants."""
+        """See `Server.handle`: handles the hello of an authenticated peer."""
         if peer.incoming:
             raise ValueError("it spoke before it was welcome")
         world, generation, source, target, purpose, number = _HELLO.unpack(peer.claim)
@@ -190,7 +195,7 @@ class RankListener(Server):
             raise ValueError("it looks for a rank of another world, or for another rank")
         if not self._rank < source < self._size or purpose not in _NAMES:
             raise ValueError(f"rank {source} is not to connect to rank {self._rank}")
-        # The next engine begins before or after all this: a connection that was welcome is found.
+        # Under the lock, so that `begin` sees every welcomed connection.
         with self._changed:
             self._welcome(peer, key)
         return True
@@ -209,7 +214,7 @@ class RankListener(Server):
         self._changed.notify_all()
 
     def _is_connected(self, key: _Key) -> bool:
-        """Tell whether a connection is in use; one that an end has closed may be opened again."""
+        """Return whether a connection is in use; one that an end has closed may be opened again."""
         if key in self._arrived:
             return _Connected(self._arrived[key][0]).is_open()
         return key in self._taken and self._taken[key].is_open()
@@ -243,7 +248,7 @@ class RankListener(Server):
         )
         with contextlib.ExitStack() as undo:
             undo.callback(sock.close)
-            # Nothing but the welcome is under way yet, so a silent host is a lost one.
+            # Only the welcome is in flight so far, so a silent host is lost.
             tcp_socket.tune(sock, self._silent, self._silent)
             self._await_welcome(sock, Seal(keys), rank, deadline, ended)
             undo.pop_all()
@@ -269,7 +274,7 @@ class RankListener(Server):
                 raise ConnectionError(f"{self._describe(rank)} refused our connection") from error
             except TimeoutError as error:
                 if error.errno is not None:
-                    raise  # the network's own
+                    raise  # an error of the network itself
             if ended():
                 raise ConnectionError("the world has ended")
             if time.monotonic() >= deadline:
@@ -316,16 +321,16 @@ def _link_key(key: bytes, label: bytes) -> bytes:
 
 
 class _Connected:
-    """Remembers a connection after its descriptor has passed to another owner."""
+    """Refers to a connection whose descriptor has passed to another owner."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._descriptor = sock.fileno()
         self._inode = os.fstat(self._descriptor).st_ino
 
     def is_open(self) -> bool:
-        """Tell whether neither end has closed it."""
+        """Return whether neither end has closed it."""
         try:
-            copy = os.dup(self._descriptor)  # it cannot become another one's while we look
+            copy = os.dup(self._descriptor)  # a copy cannot be closed and reused during the check
         except OSError:
             return False
         try:
@@ -343,7 +348,7 @@ def _listen(addresses: Sequence[str]) -> list[socket.socket]:
         try:
             listeners.append(tcp_socket.listen(address))
         except OSError as error:
-            # An address may have gone, or not be ready, without being needed.
+            # An address that is gone, or not ready, may not be needed.
             failure = error
     if not listeners:
         raise failure

@@ -1,22 +1,21 @@
-"""Who forms a world, as one value: a rank's place, and the world's name, follow from it."""
+"""The members of a world as one value, from which ranks' places and the world's name follow."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable
+from typing import NamedTuple
 
-from sirtaki.records import dataclass
 from sirtaki.rendezvous.trust import digests
 
 _UNKNOWN = -1
 
 
-@dataclass(frozen=True)
-class Topology:
-    """Where a rank stands: in the world, on its host, and among ranks of equal ``local_rank``.
+class Topology(NamedTuple):
+    """A rank's place: in the world, on its host, and among ranks of equal ``local_rank``.
 
-    ``local_size`` 0 means that it is unknown which ranks share a host; they find out when they
-    join.
+    ``local_size`` 0 means that it is unknown which ranks share a host; they determine that when
+    they join.
     """
 
     rank: int = 0
@@ -27,11 +26,10 @@ class Topology:
     cross_size: int = 1
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """A process of a world.
 
-    id: its starter's number of it. host: the number of its host. local_rank: its place there. The
+    id: its number by its starter. host: the number of its host. local_rank: its place there. The
     last two are -1 until the members have met.
     """
 
@@ -40,11 +38,10 @@ class Member:
     local_rank: int = _UNKNOWN
 
 
-@dataclass(frozen=True)
-class Membership:
+class Membership(NamedTuple):
     """The processes of a world in the order of their ranks: the same value on all of them.
 
-    epoch: counted up by the starter whenever it starts processes again.
+    epoch: increased by the starter whenever it starts processes again.
     """
 
     epoch: int
@@ -54,7 +51,7 @@ class Membership:
     def of(
         cls, epoch: int, ids: Iterable[int], hosts: Iterable[Hashable] | None = None
     ) -> Membership:
-        """Make one of the members' ids and, where it is known, what tells their hosts apart.
+        """Make a membership from the members' ids and, if known, values that identify their hosts.
 
         Hosts are numbered by their lowest ranks, and local ranks follow the order of ranks.
         """
@@ -70,7 +67,7 @@ class Membership:
         return cls(epoch, tuple(members))
 
     def on(self, hosts: Iterable[Hashable]) -> Membership:
-        """Return it with what tells the members' hosts apart."""
+        """Return this membership with values that distinguish the members' hosts."""
         return Membership.of(self.epoch, self.ids, hosts)
 
     def choose(self, ids: Iterable[int]) -> Membership:
@@ -102,7 +99,7 @@ class Membership:
 
     @property
     def name(self) -> str:
-        """The name in keys of a store, which is known before the hosts are."""
+        """The name in a store's keys, which does not depend on the hosts."""
         plain = self.ids == tuple(range(self.size))
         ids = str(self.size) if plain else digests.sha256(repr(self.ids).encode()).hex()[:16]
         return f"{self.epoch}/{ids}"

@@ -1,4 +1,4 @@
-"""Placements: what a process needs to know to join a world, as values that travel."""
+"""Placements: values that can be sent, with all that a process needs to join a world."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
-from sirtaki.records import asdict, dataclass, field
 from sirtaki.rendezvous.network import interfaces as network
 from sirtaki.rendezvous.stores import unix_store
 from sirtaki.rendezvous.stores.store import LAUNCHED_HOSTS_KEY
@@ -23,19 +23,19 @@ from sirtaki.rendezvous.world.membership import Membership, Topology
 class Placement:
     """The place of one process in a world, and where the world meets: all that ``init`` needs.
 
-    It can be pickled and sent to that process in any way that keeps its secret.
+    It can be pickled and sent to that process over any channel that keeps its secret.
 
     Attributes:
         rank: From 0; each rank of a world is one process.
         size: The number of processes in the world.
         store: The address of the store where they meet, in the form of ``SIRTAKI_RENDEZVOUS``.
-        secret: The job's 32 bytes, which each process proves to know; a store over TCP needs it.
-        epoch: The number of this attempt to form a world; whoever starts processes counts it up.
+        secret: The job's 32 bytes, by which processes authenticate; a store over TCP needs it.
+        epoch: The number of this attempt to form a world; the starter of processes increases it.
         local_rank: The rank's number on its host.
-        local_size: The number of ranks on its host; 0: the ranks find out when they meet.
+        local_size: The number of ranks on its host; 0: the ranks determine it when they meet.
         cross_rank: The host's number among the hosts that have this local rank.
         cross_size: The number of these hosts.
-        host_id: A text that tells hosts apart; "": the machine's own identity.
+        host_id: A text that distinguishes hosts; "": the machine's own identity.
 
     Raises:
         ValueError: A number does not fit its limit, or a store over TCP has no secret.
@@ -53,7 +53,7 @@ class Placement:
     host_id: str = ""
 
     def __post_init__(self) -> None:
-        """Check it before it is sent anywhere."""
+        """Check the values."""
         limits = [("rank", self.rank, "size", self.size)]
         if self.local_size:
             limits.append(("local_rank", self.local_rank, "local_size", self.local_size))
@@ -73,13 +73,13 @@ class Placement:
 
     @property
     def encrypts(self) -> bool:
-        """Whether connections between hosts are to be encrypted."""
+        """Whether connections between hosts must be encrypted."""
         return self.store.startswith(TLS_SCHEME)
 
     @property
     def topology(self) -> Topology:
-        """The place as ranks count it."""
-        return Topology(*(getattr(self, name) for name in Topology.__match_args__))
+        """The place as a topology."""
+        return Topology(*(getattr(self, name) for name in Topology._fields))
 
 
 @contextlib.contextmanager
@@ -99,10 +99,10 @@ def placements(
 
     Args:
         n: The number of processes.
-        hosts: One string for each rank that tells its host apart; default: all are on this host.
-        anywhere: The processes may be on any host that reaches this one, and find out which of them
-            share a host. Do not give `hosts` too.
-        epoch: The number of the attempt; count it up when the same processes try again.
+        hosts: A string for each rank that identifies its host; default: all are on this host.
+        anywhere: The processes may be on any host that reaches this one, and determine themselves
+            which of them share a host. Do not give `hosts` too.
+        epoch: The number of the attempt; increase it when the same processes try again.
         interfaces: The network interfaces at which the store listens; default: all that are up.
         tls: Whether connections between hosts are encrypted.
 
@@ -129,7 +129,7 @@ def served_placements(
     interfaces: Sequence[str] = (),
     tls: bool = False,
 ) -> Iterator[tuple[list[Placement], StoreServer]]:
-    """As `placements`, with the store for what else its owner has to say there."""
+    """See `placements`; also yields the store, so that its owner can set more values."""
     if n < 1:
         raise ValueError(f"placements({n}): a world needs at least one process")
     if hosts is not None and (anywhere or len(hosts) != n):
@@ -149,7 +149,7 @@ def served_placements(
             [
                 place(rank, n)
                 if anywhere
-                else place(host_id=host, **asdict(membership.topology(rank)))
+                else place(host_id=host, **membership.topology(rank)._asdict())
                 for rank, host in names
             ],
             server,

@@ -1,11 +1,11 @@
-"""What ranks, hosts and the world tell of themselves while they come together, as JSON."""
+"""The records of ranks, hosts and the world that are exchanged when ranks join, as JSON."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
-from sirtaki.records import dataclass, field
 from sirtaki.rendezvous.network.tcp_socket import Endpoint
 
 _FAILURES: dict[str, type[Exception]] = {
@@ -17,8 +17,8 @@ _FAILURES: dict[str, type[Exception]] = {
 class RankRecord:
     """One rank: its place as far as it knows, where it runs and where it listens.
 
-    local_rank and local_size are 0 where nobody has told them. direct_hosts: how many hosts it
-    would have talk to each other directly.
+    local_rank and local_size are 0 if unknown. direct_hosts: its setting of how many hosts are
+    linked directly.
     """
 
     rank: int
@@ -36,36 +36,33 @@ class RankRecord:
 
 @dataclass(frozen=True)
 class WorldRecord:
-    """All ranks, a number that no other world has, and the secret where the launcher gave none."""
+    """All ranks, and the world's unique number."""
 
     ranks: list[RankRecord]
     number: bytes = b""
-    secret: bytes = field(default=b"", repr=False)
 
 
 def pack_ranks(ranks: list[RankRecord]) -> bytes:
-    """Write records."""
+    """Encode records."""
     return pack_world(WorldRecord(ranks))
 
 
 def pack_world(world: WorldRecord) -> bytes:
-    """Write a world."""
+    """Encode a world."""
     ranks = [vars(record) for record in world.ranks]
-    return json.dumps(
-        {"ranks": ranks, "number": world.number.hex(), "secret": world.secret.hex()}
-    ).encode()
+    return json.dumps({"ranks": ranks, "number": world.number.hex()}).encode()
 
 
 def pack_failure(error: Exception) -> bytes:
-    """Write why there will be no world."""
+    """Encode the reason why there will be no world."""
     kind = next((name for name, k in _FAILURES.items() if isinstance(error, k)), "ConnectionError")
     return json.dumps({"kind": kind, "message": str(error)}).encode()
 
 
 def parse(data: bytes) -> WorldRecord:
-    """Read what one of the above has written.
+    """Decode the result of one of the above functions.
 
-    Raises the failure that it tells of; ValueError for anything else.
+    Raises an encoded failure; ValueError for invalid data.
     """
     try:
         found = json.loads(data)
@@ -73,8 +70,7 @@ def parse(data: bytes) -> WorldRecord:
             failure = _FAILURES[found["kind"]](str(found["message"]))
         else:
             ranks = [_parse_rank(record) for record in found["ranks"]]
-            number, secret = (bytes.fromhex(found[name]) for name in ("number", "secret"))
-            return WorldRecord(ranks, number, secret)
+            return WorldRecord(ranks, bytes.fromhex(found["number"]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"a record of ranks cannot be understood: {error!r}") from error
     raise failure

@@ -1,4 +1,4 @@
-"""Where the ranks of a job meet, by whatever means they were started.
+"""Determines where the ranks of a job meet, for all ways to start them.
 
 A launcher serves a store and passes on its address. Without a launcher rank 0 serves one, and the
 other ranks find it by a name, a port or a folder that all of them know.
@@ -13,8 +13,10 @@ import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from sirtaki.records import dataclass, field
+from sirtaki.rendezvous.files.private_folder import in_home
+from sirtaki.rendezvous.host.process_stat import stat_of
 from sirtaki.rendezvous.network import interfaces as network
 from sirtaki.rendezvous.network import local_socket, tcp_socket
 from sirtaki.rendezvous.stores import tcp_store, unix_store
@@ -24,13 +26,12 @@ from sirtaki.rendezvous.stores.store_server import StoreServer
 from sirtaki.rendezvous.stores.tcp_store import TcpStore, TcpStoreServer
 from sirtaki.rendezvous.stores.unix_store import UnixStoreServer
 from sirtaki.rendezvous.trust import digests
-from sirtaki.rendezvous.trust.auth import SECRET_BYTES
+from sirtaki.rendezvous.trust.auth import SECRET_BYTES, repr_without
 from sirtaki.rendezvous.trust.secret import HOW_TO_MAKE, read_secret
 from sirtaki.rendezvous.world.attempts import Attempts
-from sirtaki.rendezvous.world.common_parent import ancestor
-from sirtaki.rendezvous.world.started_by import JOB, Start
+from sirtaki.schedulers.start import JOB, Start
 
-# Rank 0 takes the first free one of so many ports after MASTER_PORT, which is torch's own.
+# Rank 0 uses the first free one of this many ports after MASTER_PORT, which is torch's own.
 _PORTS = 16
 _NOTICE = "rank 0"
 _FIRST_PAUSE_SECONDS = 0.02
@@ -42,24 +43,34 @@ _CURE = (
 )
 
 
-@dataclass
 class Meeting:
-    """A store, its secret if it has one, and what rank 0 keeps for the others.
+    """A store, its secret if it has one, and the resources that rank 0 holds for the others.
 
     advice: what a user can do if some ranks do not come here, "" for nothing special.
-    attempts: those of this process here, None if only one world ever meets.
+    attempts: those of this process here, None if only one world ever meets. taken_now: false for
+    one world of many, which may never use much memory.
     """
 
-    store: Store
-    secret: bytes | None = field(default=None, repr=False)
-    server: StoreServer | None = None
-    notice: FileStore | None = None
-    discards_folder: bool = False
-    advice: str = ""
-    attempts: Attempts | None = None
+    def __init__(
+        self,
+        store: Store,
+        secret: bytes | None = None,
+        server: StoreServer | None = None,
+        notice: FileStore | None = None,
+        advice: str = "",
+        taken_now: bool = True,
+    ) -> None:
+        self.store = store
+        self.secret = secret
+        self.server = server
+        self.notice = notice
+        self.discards_folder = False
+        self.advice = advice
+        self.attempts: Attempts | None = None
+        self.taken_now = taken_now
 
     def close(self) -> None:
-        """End the meeting; without effect on those who have met."""
+        """End the meeting; without effect on ranks that have met."""
         self.store.close()
         if self.notice is not None:
             self.notice.remove(_NOTICE)
@@ -70,13 +81,12 @@ class Meeting:
             self.server.close()
 
 
-@dataclass(frozen=True)
-class MeetingPlace:
-    """What a rank knows of where to meet.
+class MeetingPlace(NamedTuple):
+    """A rank's information about where to meet.
 
     start: how it was started. rendezvous: an address, "" to derive one from `start`. secret_file:
     path of the job's secret, "" for none. interfaces: those that rank 0 may use, default all. home:
-    the folder in which ranks meet that share nothing else. tls: whether to encrypt. timeout:
+    the folder in which ranks meet if they share nothing else. tls: whether to encrypt. timeout:
     seconds. secret: the secret itself, if it is known.
     """
 
@@ -87,18 +97,21 @@ class MeetingPlace:
     home: str = "~/.sirtaki/jobs"
     tls: bool = False
     timeout: float = 30.0
-    secret: bytes | None = field(default=None, repr=False)
+    secret: bytes | None = None
+
+    def __repr__(self) -> str:
+        return repr_without(self, "secret")
 
 
 def meet(place: MeetingPlace) -> Meeting:
-    """Find the store where all ranks of this start meet; every rank calls it.
+    """Open the store where all ranks of this start meet; every rank calls it.
 
     Raises ValueError if the ranks have no way to find each other, PermissionError if this rank
     cannot read the secret, otherwise as stores do.
     """
     start = place.start
     if place.rendezvous.startswith(unix_store.SCHEME):
-        # Both sides see whose process the other is, which needs no secret.
+        # Both sides see the other's user, so no secret is needed.
         return Meeting(open_store(place.rendezvous, place.timeout))
     if not place.rendezvous and start.topology.local_size == start.topology.size:
         return _meet_on_host(place)
@@ -114,7 +127,9 @@ def meet(place: MeetingPlace) -> Meeting:
             f"{start.by} does not give the ranks a name in common under which they can find each "
             f"other: give them one (mpiexec -genv {JOB} NAME), which no other start has, or {_CURE}"
         )
-    folder = Path(place.home).expanduser() / digests.sha256(start.job.encode()).hex()[:32]
+    folder = (
+        in_home(place.home, "SIRTAKI_SHARED_DIR") / digests.sha256(start.job.encode()).hex()[:32]
+    )
     met = _meet_in_folder(place, f"file:{folder}", secret)
     met.discards_folder = True
     return met
@@ -165,7 +180,7 @@ def _advice(start: Start) -> str:
 
 
 def _taken(name: str, place: MeetingPlace) -> str:
-    """Say who occupies the place where the ranks should meet."""
+    """Return a message about the process that occupies the meeting place."""
     user = local_socket.listening_user(name)
     start = place.start
     if user == os.geteuid():
@@ -229,7 +244,7 @@ def _meet_in_folder(place: MeetingPlace, address: str, secret: bytes | None) -> 
             store.reach(deadline)
             return Meeting(store, secret)
         except OSError as error:
-            # An earlier job may have left the notice, and ours will replace it.
+            # The notice may be an earlier job's, which ours will replace.
             if time.monotonic() + pause >= deadline:
                 raise ConnectionError(
                     f"rank 0, or an earlier job, left an address in {folder.folder}: {error}"
@@ -239,9 +254,44 @@ def _meet_in_folder(place: MeetingPlace, address: str, secret: bytes | None) -> 
 
 
 def _parse_notice(data: bytes) -> tuple[str, bytes]:
-    """Read the address of rank 0's store, and the secret, from its notice. Raises ValueError."""
+    """Parse the address and secret of rank 0's store from its notice. Raises ValueError."""
     try:
         notice = json.loads(data)
         return str(notice["address"]), bytes.fromhex(notice["secret"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"what rank 0 left in the folder makes no sense: {error!r}") from error
+
+
+def ancestor(start: Start) -> str:
+    """Return a name of the process that the ranks of a host have in common.
+
+    This is the first ancestor without the rank's own variable: a wrapper script that the starter
+    started as a rank has it too. Raises ValueError when that process is not visible.
+    """
+    if not Path("/proc/self/stat").exists():
+        raise ValueError(
+            f"rank {start.topology.rank}: /proc is not mounted, so what started the ranks "
+            f"({start.by}) cannot be seen: mount it (mount -t proc proc /proc), or set "
+            "SIRTAKI_RENDEZVOUS=file:/folder, a folder of this job alone"
+        )
+    pid = os.getppid()
+    while _has(pid, start.mark):
+        pid = stat_of(pid).parent
+    started = stat_of(pid).started
+    if not started:
+        raise ValueError(
+            f"rank {start.topology.rank}: what started the ranks ({start.by}) is in another PID "
+            "namespace: set SIRTAKI_RENDEZVOUS=file:/folder, a folder of this job alone"
+        )
+    return f"started by {pid} at {started}"
+
+
+def _has(pid: int, mark: str) -> bool:
+    """Return whether a process was started with this variable."""
+    try:
+        return bool(mark) and mark.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(
+            b"\0"
+        )
+    except OSError:
+        # The process is another user's, such as a scheduler's starter, or in another namespace.
+        return False

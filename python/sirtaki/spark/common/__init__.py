@@ -1,1 +1,1 @@
-"""What the estimators have in common: stores, data in Parquet, parameters, backends."""
+"""The shared parts of the estimators: stores, Parquet data, parameters, backends."""

@@ -1,4 +1,4 @@
-"""What runs an estimator's training on ranks."""
+"""Backends that run an estimator's training on ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Backend:
-    """Runs a function on ranks; the base of users' own."""
+    """Runs a function on ranks; base class for users."""
 
     def run(
         self,
@@ -17,7 +17,7 @@ class Backend:
         kwargs: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> list[Any]:
-        """Call a function on all ranks, and return what they returned, by rank.
+        """Call a function on all ranks, and return their results by rank.
 
         Args:
             fn: The function.
@@ -33,12 +33,12 @@ class Backend:
 
 
 class SparkBackend(Backend):
-    """Runs ranks by `horovod.spark.run`.
+    """Runs ranks through `horovod.spark.run`.
 
     Args:
         num_proc: The number of ranks; default: `spark.default.parallelism`.
         env: The whole environment of the ranks; default: that of Spark's workers.
-        **kwargs: More of `horovod.spark.run`.
+        **kwargs: More arguments of `horovod.spark.run`.
     """
 
     def __init__(

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import pickle
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from pyspark.ml import Estimator, Model
 from pyspark.ml.param import Param
+from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from sirtaki.spark.common.backend import Backend, SparkBackend
 from sirtaki.spark.common.params import check_names, check_values, feature_columns, method_name
 from sirtaki.spark.common.parquet import column_names, groups
-from sirtaki.spark.common.store import Store
+from sirtaki.spark.common.saving import Reader, Writer
 from sirtaki.spark.common.util import predicted, prepare_data, with_arrays
 from sirtaki.spark.common.work import Work, kind_of
-from sirtaki.spark.messages import pickled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_NOT_SAVED = ("backend", "store")
-_SAVED = "parameters.pickle"
 
-
-class _WithParams:
-    """Makes a `Param` with `getX` and `setX` of each entry of `DEFAULTS`."""
+class _WithParams(MLWritable, MLReadable):  # type: ignore[misc]
+    """Defines a `Param` with `getX` and `setX` for each entry of `DEFAULTS`."""
 
     DEFAULTS: ClassVar[Mapping[str, Any]] = {}
 
@@ -41,12 +37,12 @@ class _WithParams:
         check_names(given, self.DEFAULTS, type(self).__name__)
         for name in self.DEFAULTS:
             setattr(self, name, Param(self, name, f"see {type(self).__name__}"))
-        self._setDefault(**self.DEFAULTS)  # type: ignore[attr-defined]
+        self._setDefault(**self.DEFAULTS)
         self._put({name: value for name, value in given.items() if value is not None})
 
     def _put(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
-            self._paramMap[getattr(self, name)] = value  # type: ignore[attr-defined]
+            self._paramMap[getattr(self, name)] = value
 
     def setParams(self, **given: Any) -> Any:
         """Set several parameters by name, and return the same object."""
@@ -56,27 +52,26 @@ class _WithParams:
 
     def values(self) -> dict[str, Any]:
         """Return all parameters by name."""
-        return {name: self.getOrDefault(name) for name in self.DEFAULTS}  # type: ignore[attr-defined]
+        return {name: self.getOrDefault(name) for name in self.DEFAULTS}
 
-    def save(self, path: str) -> None:
-        """Write all parameters but `backend` and `store` into a folder or below a URI.
+    def named(self, params: Mapping[Any, Any] | None) -> dict[str, Any]:
+        """Return parameters by name, without those of other stages of a pipeline."""
+        own = {
+            key.name if isinstance(key, Param) else key: value
+            for key, value in (params or {}).items()
+            if not isinstance(key, Param) or key.parent == self.uid
+        }
+        check_names(own, self.DEFAULTS, type(self).__name__)
+        return own
 
-        Args:
-            path: As of `Store.create`. It is read with pickle.
-        """
-        kept = {name: each for name, each in self.values().items() if name not in _NOT_SAVED}
-        store = Store.create(path)
-        store.write(f"{store.prefix_path}/{_SAVED}", pickled(kept))
+    def write(self) -> MLWriter:
+        """Return a writer of all parameters except `backend` and `store`; called by pipelines."""
+        return Writer(self)
 
     @classmethod
-    def load(cls, path: str) -> Any:
-        """Return what `save` has written. Only load what you trust: it may run code.
-
-        Args:
-            path: As of `save`.
-        """
-        store = Store.create(path)
-        return cls(**pickle.loads(store.read(f"{store.prefix_path}/{_SAVED}")))
+    def read(cls) -> MLReader[Any]:
+        """Return a reader for `write`'s files. Only load trusted files: loading may run code."""
+        return Reader(cls)
 
 
 def _add_methods(cls: type, name: str) -> None:
@@ -94,27 +89,32 @@ def _add_methods(cls: type, name: str) -> None:
 
 
 class SparkEstimator(_WithParams, Estimator):  # type: ignore[misc]
-    """Writes a data frame as Parquet into a store, trains on ranks, returns a model.
+    """Writes a data frame to a store as Parquet, trains on ranks, and returns a model.
 
-    Subclasses say what a rank does, and what becomes of its answer.
+    Subclasses define the work of a rank and the use of its result.
     """
 
     _prefix = "sirtaki"
 
-    def fit(self, df: DataFrame, params: Mapping[Any, Any] | None = None) -> Any:
+    def fit(
+        self, df: DataFrame, params: Mapping[Any, Any] | Sequence[Mapping[Any, Any]] | None = None
+    ) -> Any:
         """Train on a data frame.
 
         Args:
             df: The data.
-            params: Parameters for this fit alone, by name or by `Param`.
+            params: Parameters for this fit alone, by name or by `Param`; or a list of these, for
+                one training with each.
 
         Returns:
-            The model, a transformer.
+            The model, a transformer; for a list, a list of models.
 
         Raises:
-            ValueError: A parameter or a column does not fit.
+            ValueError: A parameter or a column is invalid.
             SparkRunError: A rank failed.
         """
+        if isinstance(params, Sequence):
+            return [self.fit(df, each) for each in params]
         return self._with(params)._fit(df)
 
     def _fit(self, df: DataFrame) -> Any:
@@ -143,7 +143,7 @@ class SparkEstimator(_WithParams, Estimator):  # type: ignore[misc]
     def fit_on_parquet(
         self, params: Mapping[Any, Any] | None = None, dataset_idx: int | None = None
     ) -> Any:
-        """Train on the Parquet files that are at the store's paths already.
+        """Train on Parquet files that already exist at the store's paths.
 
         Args:
             params: Parameters for this fit alone.
@@ -153,29 +153,28 @@ class SparkEstimator(_WithParams, Estimator):  # type: ignore[misc]
             The model.
 
         Raises:
-            ValueError: There are no rows, or a parameter or a column does not fit.
+            ValueError: There are no rows, or a parameter or a column is invalid.
         """
         used = self._with(params)
         values = used._checked()
         store = values["store"]
         path = store.get_train_data_path(dataset_idx)
-        groups(store, path)
+        groups(store.fs, path)
         features = feature_columns(
             values["feature_cols"],
             values["label_cols"],
             values["sample_weight_col"],
             None,
-            column_names(store, path),
+            column_names(store.fs, path),
         )
         values = {**values, "feature_cols": features}
         return used._fit_prepared(values, used._backend(values), dataset_idx)
 
     def _with(self, params: Mapping[Any, Any] | None) -> Any:
-        """Return the same estimator with other parameters."""
-        if not params:
-            return self
-        named = {getattr(key, "name", key): value for key, value in params.items()}
-        return type(self)(**{**self.values(), **named})
+        """Return a copy of the estimator with other parameters."""
+        other = self.copy()
+        other._put(self.named(params))
+        return other
 
     def _checked(self) -> dict[str, Any]:
         values = self.values()
@@ -202,14 +201,14 @@ class SparkEstimator(_WithParams, Estimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _model(self, work: Work, answer: Any) -> Any:
-        """Return the transformer of what rank 0 has returned."""
+        """Return the transformer for rank 0's result."""
         raise NotImplementedError
 
 
 class SparkModel(_WithParams, Model):  # type: ignore[misc]
     """A trained model: a transformer that appends a column for each label.
 
-    Subclasses say how it predicts.
+    Subclasses define the prediction.
     """
 
     DEFAULTS: ClassVar[Mapping[str, Any]] = {
@@ -220,17 +219,12 @@ class SparkModel(_WithParams, Model):  # type: ignore[misc]
         "optimizer": None,
         "run_id": None,
         "_metadata": None,
+        "output_cols": None,
     }
 
-    def setOutputCols(self, names: list[str]) -> Any:
-        """Choose the names of the new columns; default: `<label>__output`."""
-        self._outputs = list(names)
-        return self
-
     def getOutputCols(self) -> list[str]:
-        """Return the names of the new columns."""
-        chosen: list[str] | None = getattr(self, "_outputs", None)
-        return chosen or [f"{label}__output" for label in self.values()["label_columns"]]
+        """Return the names of the new columns; default: `<label>__output`."""
+        return _output_columns(self.values())
 
     def transform(self, df: DataFrame, params: Mapping[Any, Any] | None = None) -> DataFrame:
         """Return a data frame with a column of predictions for each label.
@@ -242,21 +236,19 @@ class SparkModel(_WithParams, Model):  # type: ignore[misc]
         Raises:
             ValueError: A column has the name of a new one.
         """
-        values = self.values()
-        if params:
-            values |= {getattr(key, "name", key): value for key, value in params.items()}
+        values = {**self.values(), **self.named(params)}
         features = values["feature_columns"]
         missing = [name for name in features if name not in df.columns]
         if missing:
             raise ValueError(f"Feature columns {missing} not found in the DataFrame")
         kinds = (values["_metadata"] or {}).get("outputs") or self._kinds(df, values)
-        return predicted(df, features, self.getOutputCols(), kinds, self._predictor(values))
+        return predicted(df, features, _output_columns(values), kinds, self._predictor(values))
 
     def _transform(self, df: DataFrame) -> DataFrame:
         return self.transform(df)
 
     def _kinds(self, df: DataFrame, values: Mapping[str, Any]) -> list[tuple[str, int]]:
-        """Return what the model predicts, which the first row shows. Raises ValueError."""
+        """Return the types of the model's predictions from the first row. Raises ValueError."""
         row = with_arrays(df.select(*values["feature_columns"])).first()
         if row is None:
             raise ValueError("the DataFrame is empty, so what the model predicts is not known")
@@ -265,5 +257,10 @@ class SparkModel(_WithParams, Model):  # type: ignore[misc]
         return [kind_of(each) for each in self._predictor(values)()(inputs)]
 
     def _predictor(self, values: Mapping[str, Any]) -> Any:
-        """Return a function that makes, in a task, the function that predicts."""
+        """Return a function that makes, within a task, the prediction function."""
         raise NotImplementedError
+
+
+def _output_columns(values: Mapping[str, Any]) -> list[str]:
+    chosen = values["output_cols"] or [f"{label}__output" for label in values["label_columns"]]
+    return list(chosen)

@@ -1,4 +1,4 @@
-"""The parameters of the estimators: names, defaults, what replaces those that petastorm had."""
+"""The estimators' parameters: names, defaults, and replacements of petastorm's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-# Those of all estimators, with their defaults.
+# The parameters of all estimators, with their defaults.
 COMMON: dict[str, Any] = {
     "num_proc": None,
     "backend": None,
@@ -37,7 +37,7 @@ COMMON: dict[str, Any] = {
     "use_gpu": True,
     "verbose": 1,
     "callbacks": [],
-    # Accepted: there is nothing to choose any more.
+    # Accepted, without effect.
     "shuffle_buffer_size": None,
     "train_reader_num_workers": 2,
     "val_reader_num_workers": 2,
@@ -65,7 +65,7 @@ _REFUSED = {
     "continuous_cols": "they were for NVTabular: name columns in feature_cols",
     "categorical_cols": "they were for NVTabular: name columns in feature_cols",
 }
-# Those whose methods are not called like the parameter.
+# Parameters whose methods have different names.
 _ODD_GETTERS = {
     "shuffle_buffer_size": "ShufflingBufferSize",
     "train_reader_num_workers": "TrainReaderNumWorker",
@@ -76,13 +76,13 @@ _ODD_GETTERS = {
 
 
 def method_name(parameter: str) -> str:
-    """Return what stands behind `get` and `set` in the methods of a parameter."""
+    """Return the suffix of `get` and `set` in the methods of a parameter."""
     plain = "".join(word.capitalize() for word in parameter.split("_"))
     return _ODD_GETTERS.get(parameter, plain)
 
 
 def check_names(given: Mapping[str, Any], known: Mapping[str, Any], who: str) -> None:
-    """Check what an estimator is made with.
+    """Check the arguments of an estimator's constructor.
 
     Args:
         given: The values by name.
@@ -90,8 +90,8 @@ def check_names(given: Mapping[str, Any], known: Mapping[str, Any], who: str) ->
         who: The estimator's name.
 
     Raises:
-        TypeError: There is no such parameter.
-        ValueError: It is one of a library that has no part any more.
+        TypeError: A parameter does not exist.
+        ValueError: It belongs to a library that is no longer used.
     """
     for name, value in given.items():
         if name not in known:
@@ -106,8 +106,8 @@ def check_values(values: Mapping[str, Any], needs_store: bool = True) -> None:
     """Check parameters before a fit.
 
     Args:
-        values: All of them by name.
-        needs_store: Whether data are read from a store.
+        values: All parameters by name.
+        needs_store: Whether data is read from a store.
 
     Raises:
         ValueError: One is missing, out of its range, or contradicts another.
@@ -136,7 +136,7 @@ def check_values(values: Mapping[str, Any], needs_store: bool = True) -> None:
 
 
 def check_validation(validation: Any) -> None:
-    """Check how validation rows are chosen. Raises ValueError."""
+    """Check the choice of validation rows. Raises ValueError."""
     if validation is None or isinstance(validation, str):
         return
     if not isinstance(validation, float | int) or not 0 <= validation < 1:
@@ -150,17 +150,17 @@ def feature_columns(
     validation: Any,
     there: list[str],
 ) -> list[str]:
-    """Return the features: those given, else all columns with no other part.
+    """Return the features: the given ones, or all columns without another role.
 
     Args:
         given: The names that the user gave.
         labels: The label columns.
         weight: The column of sample weights.
-        validation: As the parameter; a name is a column.
+        validation: The parameter `validation`; a name refers to a column.
         there: All columns.
 
     Raises:
-        ValueError: A column is not there.
+        ValueError: A column does not exist.
     """
     features = given or [
         name for name in there if name not in (*labels, weight) and name != validation

@@ -1,56 +1,56 @@
-"""Parquet in a store: what there is, and the batches of a rank, read by pyarrow alone."""
+"""Parquet data in a store, and the batches of a rank, read by pyarrow alone."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sirtaki.data.row_groups import Group, Span, groups_of
-from sirtaki.spark.common.plan import shuffled
+from sirtaki.data.row_groups import Group, Span, groups_of, spans, total
 
 if TYPE_CHECKING:
-    from sirtaki.spark.common.store import Store
+    from pyarrow.fs import FileSystem
 
 Batch = dict[str, Any]
 
 
-def files(store: Store, path: str) -> list[str]:
-    """Return the Parquet files below a folder, in the order of their names."""
+def files(fs: FileSystem, path: str) -> list[str]:
+    """Return the Parquet files below a folder, sorted by name."""
     from pyarrow.fs import FileSelector, FileType
 
-    found = store.fs.get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
+    found = fs.get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
     return sorted(
         each.path for each in found if each.type == FileType.File and each.path.endswith(".parquet")
     )
 
 
-def groups(store: Store, path: str) -> list[Group]:
+def groups(fs: FileSystem, path: str) -> list[Group]:
     """Return the row groups of a dataset.
 
     Raises:
         ValueError: There are no rows.
     """
-    found = groups_of(files(store, path), store.fs)
+    found = groups_of(files(fs, path), fs)
     if not found:
         raise ValueError(f"No rows found in training dataset: {path}")
     return found
 
 
-def column_names(store: Store, path: str) -> list[str]:
+def column_names(fs: FileSystem, path: str) -> list[str]:
     """Return the columns of a dataset."""
     from pyarrow import parquet
 
-    return list(parquet.read_schema(files(store, path)[0], filesystem=store.fs).names)
+    return list(parquet.read_schema(files(fs, path)[0], filesystem=fs).names)
 
 
 def as_array(column: Any) -> np.ndarray[Any, Any]:
-    """Return an Arrow column as an array of our own, with a dimension more for lists.
+    """Return an Arrow column as a NumPy array, with one more dimension for lists.
 
-    Doubles and decimals become float32, as models compute. Raises ValueError for missing values
-    and for lists of several lengths.
+    Doubles and decimals become float32, the type of models. Raises ValueError for missing values
+    and for lists of different lengths.
     """
     from pyarrow import types
 
@@ -84,16 +84,16 @@ class Reader:
     """The batches of one rank.
 
     Attributes:
-        store: Where the files are.
+        fs: The file system of the files.
         spans: The rank's rows.
-        columns: Which columns are read.
-        batch_size: Rows of a batch.
-        seed: Of the order of epochs; None: the order of the files.
-        cached: Whether rows stay in memory after they were read first.
-        transform: Changes what is read, a pandas DataFrame; None: nothing does.
+        columns: The columns to read.
+        batch_size: The rows in a batch.
+        seed: The seed of the epochs' order; None: the order of the files.
+        cached: Whether rows stay in memory after the first read.
+        transform: Transforms the data, a pandas DataFrame; None: no transformation.
     """
 
-    store: Store
+    fs: FileSystem
     spans: Sequence[Span]
     columns: Sequence[str]
     batch_size: int
@@ -111,7 +111,7 @@ class Reader:
         return sum(span.rows for span in self.spans)
 
     def once(self, epoch: int = 0) -> Iterator[Batch]:
-        """Give all rows once, the last batch smaller where they are no multiple."""
+        """Yield all rows once; the last batch may be smaller."""
         rest: Batch | None = None
         order = self.spans if self.seed is None else shuffled(self.spans, self.seed, epoch)
         for span in order:
@@ -126,8 +126,8 @@ class Reader:
             yield rest
 
     def steps(self, epoch: int, count: int) -> Iterator[Batch]:
-        """Give that many full batches, and go round where the rank has fewer rows."""
-        # Each epoch begins where it wants, so a rank that goes round sees its rows anew.
+        """Yield this number of full batches, repeating the rank's rows if there are too few."""
+        # Each epoch starts at its own position, so a rank that repeats reads its rows again.
         given, turn = 0, 0
         rest: Batch | None = None
         while given < count:
@@ -158,7 +158,7 @@ class Reader:
 
         path = span.group.path
         if path not in self._files:
-            self._files[path] = parquet.ParquetFile(self.store.fs.open_input_file(path))
+            self._files[path] = parquet.ParquetFile(self.fs.open_input_file(path))
         table = self._files[path].read_row_group(span.group.number, columns=list(self.columns))
         table = table.slice(span.start, span.rows)
         rows = _transformed(table, self.transform)
@@ -191,3 +191,32 @@ def _cut(rows: Batch, start: int, stop: int) -> Batch:
 
 def _joined(one: Batch, other: Batch) -> Batch:
     return {name: np.concatenate([column, other[name]]) for name, column in one.items()}
+
+
+def spans_of(groups: Sequence[Group], rank: int, size: int) -> list[Span]:
+    """Return the rows of a rank: all rows divided equally, with a difference of at most one.
+
+    A rank reads its own row groups, and shares at most the first and last with neighbours.
+    """
+    rows = total(groups)
+    return list(spans(groups, rows * rank // size, rows * (rank + 1) // size))
+
+
+def train_steps(rows: int, batch_size: int, size: int, given: int | None = None) -> int:
+    """Return the training batches of each rank in an epoch, equally many on all ranks."""
+    if given is not None:
+        return given
+    return max(1, rows // (batch_size * size))
+
+
+def validation_steps(rows: int, batch_size: int, given: int | None = None) -> int:
+    """Return the validation batches of a rank with this number of rows; the last one is smaller."""
+    steps = -(-rows // batch_size)
+    return steps if given is None else min(given, steps)
+
+
+def shuffled(of_rank: Sequence[Span], seed: int, epoch: int) -> list[Span]:
+    """Return the spans in the order of an epoch."""
+    order = list(of_rank)
+    random.Random(f"{seed}:{epoch}").shuffle(order)
+    return order

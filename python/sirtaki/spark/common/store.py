@@ -1,4 +1,4 @@
-"""Stores: where an estimator's data, checkpoints and logs are, on any file system of pyarrow."""
+"""Stores of an estimator's data, checkpoints and logs, on any pyarrow file system."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import posixpath
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from sirtaki.spark.common.parquet import files
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -15,23 +17,22 @@ _KNOWN = ("file", "s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss")
 
 
 class Store:
-    """A folder of a file system, with the names of what an estimator keeps there.
+    """A folder in a file system, with the names of an estimator's files.
 
-    Every rank opens the file system by itself: a store can be pickled.
+    Every rank opens the file system itself, so a store can be pickled.
 
     Args:
-        prefix_path: A path or a URI that `pyarrow.fs.FileSystem.from_uri` knows, such as
+        prefix_path: A path or a URI that `pyarrow.fs.FileSystem.from_uri` supports, such as
             `s3://bucket/folder`.
-        train_path: Where the training data are; default: `intermediate_train_data` in the folder.
-        val_path: Where the validation data are; default: `intermediate_val_data`.
-        test_path: Where test data are; default: `intermediate_test_data`.
-        runs_path: Where each run has a folder; default: `runs`.
-        save_runs: Whether checkpoints and logs are written.
-        storage_options: Arguments of the file system of fsspec for the URI's scheme, which then
-            takes the place of pyarrow's own.
+        train_path: The folder of training data; default: `intermediate_train_data`.
+        val_path: The folder of validation data; default: `intermediate_val_data`.
+        test_path: The folder of test data; default: `intermediate_test_data`.
+        runs_path: The folder with a folder for each run; default: `runs`.
+        save_runs: Whether to write checkpoints and logs.
+        storage_options: Arguments of fsspec's file system for the URI's scheme, which then replaces
+            pyarrow's own.
         checkpoint_filename: The name of a run's checkpoint; default: `checkpoint`.
-        filesystem: A file system of pyarrow in place of the one that the URI names; the prefix
-            is a path in it.
+        filesystem: A pyarrow file system in place of the URI's; the prefix is a path in it.
     """
 
     _checkpoint = "checkpoint"
@@ -62,7 +63,7 @@ class Store:
 
         Args:
             prefix_path: See `Store`.
-            *args: Of the class that the path chooses.
+            *args: Arguments of the class that the path selects.
             **kwargs: The same.
 
         Raises:
@@ -76,22 +77,22 @@ class Store:
         return FilesystemStore(text, *args, **kwargs)
 
     def _own(self, path: str | None) -> str | None:
-        """Return a path that was given as the file system has it."""
+        """Return a given path in the form of the file system."""
         return None if path is None else path.partition("://")[2] if "://" in path else path
 
     def _in(self, name: str) -> str:
         return posixpath.join(self.prefix_path, name)
 
     def get_train_data_path(self, idx: int | None = None) -> str:
-        """Return where training data are; `idx`: of the data set with that number."""
+        """Return the path of training data; `idx`: of the data set with that number."""
         return _numbered(self._train_path, idx)
 
     def get_val_data_path(self, idx: int | None = None) -> str:
-        """Return where validation data are."""
+        """Return the path of validation data."""
         return _numbered(self._val_path, idx)
 
     def get_test_data_path(self, idx: int | None = None) -> str:
-        """Return where test data are."""
+        """Return the path of test data."""
         return _numbered(self._test_path, idx)
 
     def get_runs_path(self) -> str:
@@ -107,7 +108,7 @@ class Store:
         return posixpath.join(self.get_run_path(run_id), self._checkpoint_filename)
 
     def get_checkpoints(self, run_id: str, suffix: str = ".ckpt") -> list[str]:
-        """Return the files of a run that end so, in the order of their names."""
+        """Return the files of a run with this suffix, sorted by name."""
         from pyarrow.fs import FileSelector
 
         selector = FileSelector(self.get_run_path(run_id), allow_not_found=True, recursive=True)
@@ -123,11 +124,11 @@ class Store:
         return self._checkpoint_filename
 
     def saving_runs(self) -> bool:
-        """Whether checkpoints and logs are written."""
+        """Return whether checkpoints and logs are written."""
         return self._save_runs
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file or folder."""
+        """Return whether a file or folder exists."""
         from pyarrow.fs import FileType
 
         return bool(self.fs.get_file_info(path).type != FileType.NotFound)
@@ -138,7 +139,7 @@ class Store:
             return bytes(stream.read())
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file, which is there with all of it or not at all, with its folder."""
+        """Write a file atomically, and create its folder."""
         self.fs.create_dir(posixpath.dirname(path), recursive=True)
         aside = f"{path}.new"
         with self.fs.open_output_stream(aside) as stream:
@@ -146,19 +147,17 @@ class Store:
         self.fs.move(aside, path)
 
     def write_text(self, path: str, text: str) -> None:
-        """Write a text; see `write`."""
+        """Write text; see `write`."""
         self.write(path, text.encode())
 
     def delete(self, path: str) -> None:
-        """Delete a folder with all in it, if it is there."""
+        """Delete a folder and its contents, if it exists."""
         if self.exists(path):
             self.fs.delete_dir(path)
 
     def is_parquet_dataset(self, path: str) -> bool:
-        """Whether a folder has Parquet files."""
-        from sirtaki.spark.common.parquet import files
-
-        return bool(files(self, path))
+        """Return whether a folder contains Parquet files."""
+        return bool(files(self.fs, path))
 
     def get_parquet_dataset(self, path: str) -> Any:
         """Return a folder of Parquet files as a `pyarrow.dataset.Dataset`."""
@@ -180,7 +179,7 @@ class Store:
 
 @dataclass(frozen=True)
 class RemotePaths:
-    """The paths of one run, as ranks see them."""
+    """The paths of one run, as seen by ranks."""
 
     train_data_path: str
     val_data_path: str
@@ -195,25 +194,25 @@ class FilesystemStore(Store):
 
 
 class LocalStore(FilesystemStore):
-    """A store in a folder that the driver and all executors see under one path."""
+    """A store in a folder with the same path on the driver and all executors."""
 
 
 class HDFSStore(Store):
-    """A store on HDFS, by `pyarrow.fs.HadoopFileSystem`, which needs libhdfs and its CLASSPATH.
+    """A store on HDFS, with `pyarrow.fs.HadoopFileSystem`, which needs libhdfs and its CLASSPATH.
 
     Args:
-        prefix_path: Such as `hdfs://namenode:8020/folder`, or a path with `host` and `port`.
+        prefix_path: A URI such as `hdfs://namenode:8020/folder`, or a path with `host` and `port`.
         host: The name node.
         port: Its port.
-        user: Whose files they are.
+        user: The owner of the files.
         kerb_ticket: The path of the Kerberos ticket cache.
-        driver: Only `libhdfs`: pyarrow has no other any more.
-        extra_conf: Settings of Hadoop, by name.
-        *args: Of `Store`.
+        driver: Only `libhdfs`: pyarrow no longer has another.
+        extra_conf: Hadoop settings, by name.
+        *args: Arguments of `Store`.
         **kwargs: The same.
 
     Raises:
-        ValueError: Another driver is asked for.
+        ValueError: Another driver is requested.
     """
 
     def __init__(
@@ -250,11 +249,11 @@ class HDFSStore(Store):
 
 
 class DBFSLocalStore(FilesystemStore):
-    """A store in the Databricks File System, by its mount `/dbfs`.
+    """A store in the Databricks File System, through its mount `/dbfs`.
 
     Args:
         prefix_path: `dbfs:/folder`, `/dbfs/folder` or `file:///dbfs/folder`.
-        *args: Of `Store`.
+        *args: Arguments of `Store`.
         **kwargs: The same.
     """
 

@@ -1,4 +1,4 @@
-"""Data frames on their way into a store, and predictions on their way out."""
+"""Conversion of data frames to store files, and of predictions to data frames."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sirtaki.spark.common.store import Store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Small enough for each rank to have several, which are also what is shuffled.
+# Small enough for each rank to have several; also the unit of shuffling.
 _GROUP_ROWS = 8192
 _PREDICTED_ROWS = 1024
 Predict = Callable[[list[Any]], list[Any]]
@@ -35,27 +35,27 @@ def prepare_data(
     verbose: int = 0,
     random_seed: int | None = None,
 ) -> Iterator[int]:
-    """Write a data frame into a store, and remove it there in the end.
+    """Write a data frame to a store, and remove it there at the end.
 
     Args:
-        num_processes: How many ranks will read it.
-        store: Where to.
+        num_processes: The number of ranks that will read it.
+        store: The destination.
         df: The data.
-        label_columns: Columns to be predicted.
+        label_columns: Columns to predict.
         feature_columns: Columns to predict from; None: all others.
         validation: A fraction of the rows, or the name of a column that is true for them.
         sample_weight_col: The column of weights.
-        compress_sparse: Accepted; Parquet compresses.
-        partitions_per_process: Files a rank.
-        verbose: Accepted.
-        random_seed: Of the rows that are held back. Without one they are the same each time, too,
-            as a run that goes on must not train on what it has held back.
+        compress_sparse: Accepted; Parquet compresses anyway.
+        partitions_per_process: The number of files per rank.
+        verbose: Accepted and ignored.
+        random_seed: The seed for choosing validation rows. The choice is fixed without it, too,
+            because a resumed run must not train on its validation rows.
 
     Yields:
         The number of the data set, for the paths of `store`.
 
     Raises:
-        ValueError: A column is not there, a number is out of its range, or there are no rows.
+        ValueError: A column does not exist, a number is out of range, or there are no rows.
     """
     if num_processes < 1 or partitions_per_process < 1:
         raise ValueError(
@@ -88,7 +88,7 @@ def _chosen(
     validation: float | str | None,
     weight: str | None,
 ) -> DataFrame:
-    """Return the columns that are needed, vectors as arrays."""
+    """Return the required columns, with vectors as arrays."""
     chosen = feature_columns(
         list(features) if features else None, list(labels), weight, validation, df.columns
     )
@@ -155,17 +155,17 @@ def predicted(
     kinds: Sequence[tuple[str, int]],
     make: Callable[[], Predict],
 ) -> DataFrame:
-    """Return a data frame with columns that a model predicts.
+    """Return a data frame with columns of a model's predictions.
 
     Args:
         df: The data.
         features: The columns of the model's inputs.
         outputs: The names of the new columns.
-        kinds: Of each, NumPy's kind of number and how many there are a row; 1: no array.
-        make: Makes the function that predicts; called once a task.
+        kinds: The kind of number of each, as NumPy names it, and the numbers per row; 1: no array.
+        make: Makes the prediction function; called once per task.
 
     Raises:
-        ValueError: A column has that name already.
+        ValueError: A column with that name exists.
     """
     from pyspark.sql import types
 
@@ -177,7 +177,7 @@ def predicted(
     for name, (kind, width) in zip(outputs, kinds, strict=True):
         number = plain.get(kind, types.FloatType())
         fields.append(types.StructField(name, number if width == 1 else types.ArrayType(number)))
-    # Vectors do not go through Arrow: in the result they are arrays, too.
+    # Arrow does not support vectors: they are arrays in the result, too.
     arrays = with_arrays(df)
     schema = types.StructType([*arrays.schema.fields, *fields])
     names = arrays.columns

@@ -1,24 +1,23 @@
-"""What a rank of an estimator has to do; without Spark, as ranks import nothing of it."""
+"""The work of an estimator's rank; without Spark, because ranks import none of it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from sirtaki.data.row_groups import Group, total
-from sirtaki.spark.common.parquet import Reader, groups
-from sirtaki.spark.common.plan import spans_of, train_steps, validation_steps
+from sirtaki.spark.common.parquet import Reader, groups, spans_of, train_steps, validation_steps
 from sirtaki.spark.common.store import RemotePaths, Store
 
 
 class Work:
-    """What each rank is to read and to do, without anything of Spark: it travels to ranks.
+    """The data and the work of each rank, without Spark objects, since it is sent to ranks.
 
     Attributes:
-        values: The parameters by name, with the features that were found.
-        store: Where everything is.
-        paths: Those of this run.
+        values: The parameters by name, with the selected features.
+        store: The store of all files.
+        paths: The paths of this run.
         train: The row groups of the training data.
-        validation: Those of the validation data.
+        validation: The row groups of the validation data.
         size: The number of ranks.
     """
 
@@ -31,7 +30,7 @@ class Work:
         size: int,
     ) -> None:
         self.store: Store = values["store"]
-        # The others have nothing to do with training, or travel in a form of their own.
+        # The others do not concern training, or are sent in a form of their own.
         apart = ("store", "backend", "model", "optimizer")
         self.values = {name: value for name, value in values.items() if name not in apart}
         self.paths = paths
@@ -41,13 +40,13 @@ class Work:
 
     @staticmethod
     def of(values: dict[str, Any], size: int, idx: int | None) -> Work:
-        """Look at what is in the store. Raises ValueError."""
+        """Inspect the store's data. Raises ValueError."""
         store: Store = values["store"]
         paths = store.to_remote(values["run_id"], idx)
-        train = groups(store, paths.train_data_path)
+        train = groups(store.fs, paths.train_data_path)
         there = store.is_parquet_dataset(paths.val_data_path) and values["validation"] != 0
-        # Of a fit on Parquet, validation data count where they are asked for or have been written.
-        held_out = groups(store, paths.val_data_path) if there else []
+        # In a fit on Parquet, validation data is used if requested or if it was written.
+        held_out = groups(store.fs, paths.val_data_path) if there else []
         for path, part in ((paths.train_data_path, train), (paths.val_data_path, held_out)):
             if part and total(part) < size:
                 raise ValueError(f"{path} has {total(part)} rows, fewer than the {size} ranks")
@@ -55,22 +54,22 @@ class Work:
 
     @property
     def seed(self) -> int:
-        """What shuffles and starting values are made of."""
+        """Return the seed of shuffles and initial values."""
         return int(self.values["random_seed"] or 0)
 
     def columns(self) -> list[str]:
-        """Return the columns that are read."""
+        """Return the columns to read."""
         weight = self.values["sample_weight_col"]
         names = [*self.values["feature_cols"], *self.values["label_cols"]]
         return list(dict.fromkeys([*names, *([weight] if weight else [])]))
 
     def train_reader(self, rank: int) -> Reader:
-        """Return what reads a rank's part of the training data."""
+        """Return a reader of a rank's part of the training data."""
         seed = self.seed if self.values["shuffle"] else None
         return self._reader(self.train, rank, self.values["batch_size"], seed)
 
     def validation_reader(self, rank: int) -> Reader:
-        """Return what reads a rank's part of the validation data, in order."""
+        """Return a reader of a rank's part of the validation data, in order."""
         size = self.values["val_batch_size"] or self.values["batch_size"]
         return self._reader(self.validation, rank, size, None)
 
@@ -78,7 +77,7 @@ class Work:
         self, groups_there: list[Group], rank: int, batch_size: int, seed: int | None
     ) -> Reader:
         return Reader(
-            self.store,
+            self.store.fs,
             spans_of(groups_there, rank, self.size),
             self.columns(),
             batch_size,
@@ -89,18 +88,18 @@ class Work:
 
     @property
     def train_steps(self) -> int:
-        """How many batches each rank trains on in an epoch."""
+        """Return the training batches of each rank in an epoch."""
         values = self.values
         given = values["train_steps_per_epoch"]
         return train_steps(total(self.train), values["batch_size"], self.size, given)
 
     def validation_steps(self, rank: int) -> int:
-        """How many batches a rank validates on."""
+        """Return the validation batches of a rank."""
         reader = self.validation_reader(rank)
         given = self.values["validation_steps_per_epoch"]
         return validation_steps(reader.rows, reader.batch_size, given)
 
 
 def kind_of(output: Any) -> tuple[str, int]:
-    """Return NumPy's kind of number of a model's output, and how many there are a row."""
+    """Return the kind of number of a model's output, and the numbers per row."""
     return output.dtype.kind, int(output[:1].size)

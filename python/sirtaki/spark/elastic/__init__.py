@@ -1,1 +1,1 @@
-"""Elastic jobs on Spark: agents in tasks that Spark may start, lose and start again."""
+"""Elastic jobs on Spark: agents in tasks that Spark may start, lose and restart."""

@@ -1,6 +1,6 @@
 """The process of a Spark task in an elastic job: an agent that starts ranks for the driver.
 
-`python -m sirtaki.spark.elastic.agent`; it reads whom to call from its standard input.
+`python -m sirtaki.spark.elastic.agent`; it reads the driver's address from standard input.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sirtaki.launch.processes.connecting_agent import serve
 
 
 def main() -> int:
-    """Serve the driver until it wants no more of this agent; returns the exit code."""
+    """Serve the driver until it no longer needs this agent; return the exit code."""
     job = json.loads(sys.stdin.buffer.readline())
     try:
         serve(job, bytes.fromhex(job["secret"]), job["task"])

@@ -1,4 +1,4 @@
-"""The driver's side of agents in Spark's tasks: which there are, and the ways to them."""
+"""The driver's side of agents in Spark's tasks, and the connections to them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
+from sirtaki.launch.elastic.starts import PlannedPlace, own_variables
 from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.hosts.environment import rank_environment
-from sirtaki.launch.hosts.slots import Slot
-from sirtaki.launch.hosts.torch_variables import torch_environment
+from sirtaki.launch.hosts.torch_variables import default_environment
 from sirtaki.launch.processes.agent_server import secure
 from sirtaki.launch.processes.events import HostJob, HostProcesses, Process
 from sirtaki.launch.processes.remote import RemoteProcesses
@@ -26,16 +25,16 @@ from sirtaki.rendezvous.trust import auth
 
 _GRACE_SECONDS = 5.0
 _FLUSH_LOOK_SECONDS = 0.002
-# A task whose agent has ended starts another within that.
+# A task starts its next agent within this time.
 _BETWEEN_SECONDS = 10.0
 
 
 class Agents(Server):
-    """Takes the calls of agents, each of which claims the number of its task.
+    """Accepts connections of agents, each of which claims the number of its task.
 
-    A task calls again when its ranks have ended, and when Spark has started it anew.
+    A task connects again after its ranks have ended, and after Spark has restarted it.
 
-    addresses: numeric ones, to listen on. secret: the job's. Raises OSError when it cannot listen.
+    addresses: numeric ones, to listen on. secret: the job's. Raises OSError if it cannot listen.
     """
 
     def __init__(self, addresses: Sequence[str], secret: bytes) -> None:
@@ -52,28 +51,28 @@ class Agents(Server):
         self._seen: dict[int, float] = {}
 
     def note(self, number: int, told: bytes) -> None:
-        """Take what a task says of itself when it starts."""
+        """Record the data that a task sends at its start."""
         with self._lock:
             self._told[number] = json.loads(told)
 
     def handle(self, peer: Peer) -> bool:
-        """See `Server.handle`: an agent has proved itself."""
+        """See `Server.handle`: an agent has authenticated itself."""
         number = int.from_bytes(peer.claim, "big")
         ours, theirs = socket.socketpair()
         channel = AgentChannel(ours, secure(self.release(peer), (theirs, ours)))
         with self._lock:
-            # Of two agents of a task, the older one is lost.
+            # If a task has two agents, the older one is lost.
             self._waiting.setdefault(number, collections.deque(maxlen=1)).append(channel)
             self._seen[number] = time.monotonic()
         return True
 
     @property
     def called(self) -> int:
-        """How many tasks have agents now."""
+        """Return the number of tasks that currently have agents."""
         return len(self.found())
 
     def found(self) -> dict[str, int]:
-        """Return the "hosts" that there are, each a task with a slot for one rank."""
+        """Return the available "hosts", each a task with a slot for one rank."""
         now = time.monotonic()
         with self._lock:
             for number in self._seen:
@@ -87,7 +86,7 @@ class Agents(Server):
             }
 
     def take(self, name: str) -> tuple[AgentChannel, Mapping[str, str]]:
-        """Return the way to a task's agent and what the task has said. Raises LaunchError."""
+        """Return the connection to a task's agent and the task's data. Raises LaunchError."""
         with self._lock:
             number = next((n for n in self._told if self._task_name(n) == name), None)
             if number is None or not self._waiting.get(number):
@@ -100,7 +99,7 @@ class Agents(Server):
 
 
 class AgentChannel:
-    """The connection that an agent has made; see `channels.Channel`."""
+    """The connection made by an agent; see `channels.Channel`."""
 
     errors: int | None = None
 
@@ -113,6 +112,9 @@ class AgentChannel:
         """See `Channel`."""
         return self._socket
 
+    def reached(self) -> None:
+        """See `Channel`: the agent has connected to us."""
+
     def flush(self, sent: int, seconds: float) -> None:
         """See `Channel`."""
         give_up_at = time.monotonic() + seconds
@@ -120,7 +122,7 @@ class AgentChannel:
             time.sleep(_FLUSH_LOOK_SECONDS)
 
     def wait(self) -> int | None:
-        """See `Channel`: nobody here knows."""
+        """See `Channel`: unknown here."""
         return None
 
     def explain(self, code: int | None, lines: Sequence[str]) -> str:
@@ -139,10 +141,10 @@ class AgentChannel:
 
 
 class SparkHosts:
-    """Starts the ranks of an elastic job in Spark's tasks; see `starts.Hosts`.
+    """Starts the ranks of an elastic job in Spark's tasks; see `starts.HostPool`.
 
-    agents: of the tasks. store, secret: the job's. executable: the Python of the ranks, "" for
-    that of Spark's workers. silent_seconds: how long a rank may be silent.
+    agents: of the tasks. store, secret: the job's. executable: the Python of the ranks, "" for that
+    of Spark's workers. silent_seconds: the time without a sign of life before a rank is lost.
     """
 
     def __init__(
@@ -155,7 +157,7 @@ class SparkHosts:
         self._silent_seconds = silent_seconds
 
     def reach(self, host: str, slots: int) -> HostProcesses:
-        """See `Hosts`."""
+        """See `HostPool`."""
         channel, told = self._agents.take(host)
         job = HostJob(
             command=[self._executable or told["python"], "-m", "sirtaki.launch.task"],
@@ -170,9 +172,9 @@ class SparkHosts:
         )
         return RemoteProcesses(host, [], channel, job)
 
-    def process(self, process_id: int, rank: int, size: int, host: str, place: int) -> Process:
-        """See `Hosts`: what the variables say of the world is only planned."""
-        slot = Slot(rank, max(size, rank + 1), host, 0, 1, 0, 1)
-        own = {"HOROVOD_ELASTIC": "1", "SIRTAKI_PROCESS": str(process_id)}
-        variables = {**rank_environment(slot, self._store), **own}
-        return Process(process_id, place, variables, torch_environment(slot, 0, host))
+    def process(
+        self, process_id: int, host: str, place: int, planned: PlannedPlace | None
+    ) -> Process:
+        """See `HostPool`."""
+        own = own_variables(planned, host, process_id, self._store)
+        return Process(process_id, place, own, default_environment(host))

@@ -1,4 +1,4 @@
-"""`run_elastic`: ranks in Spark tasks of which some may be lost and others may come."""
+"""`run_elastic`: ranks in Spark tasks that may be lost and replaced."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sirtaki.launch.api import elastic_results, leave_call
 from sirtaki.launch.elastic.discovery import Discovery
 from sirtaki.launch.elastic.driver import ABANDON, Driver
 from sirtaki.launch.elastic.settings import Elastic, elastic_settings
+from sirtaki.launch.flags.flags import Flags
 from sirtaki.launch.hosts.addresses import all_addresses
 from sirtaki.launch.output.first_error import Errors
 from sirtaki.launch.output.output import Outputs
@@ -59,53 +60,54 @@ def run_elastic(
     max_np: int | None = None,
     executable: str | None = None,
 ) -> list[T]:
-    """Call an elastic training function on ranks of which some may be lost and others may come.
+    """Call an elastic training function on ranks that may be lost and replaced.
 
     The interface is that of `horovod.spark.run_elastic`. Ranks run in ordinary Spark tasks, not in
-    a barrier stage: a rank that fails is started again in its task, a task whose executor is lost
-    is started again by Spark, as often as `spark.task.maxFailures` lets it.
+    a barrier stage: a failed rank is restarted in its task, and Spark restarts a task whose
+    executor is lost, up to `spark.task.maxFailures` times.
 
     Args:
         fn: The function; it trains in an `hvd.elastic.run`.
         args: Its arguments.
         kwargs: Its named arguments.
-        num_proc: The number of ranks at first; default: `spark.default.parallelism`.
-        min_num_proc: The fewest with which training goes on; default: `num_proc`.
-        max_num_proc: The most, for each of which there is a task; default: `num_proc`.
-        start_timeout: How many seconds `num_proc` tasks may take to start; default:
+        num_proc: The initial number of ranks; default: `spark.default.parallelism`.
+        min_num_proc: The minimum number for training to continue; default: `num_proc`.
+        max_num_proc: The maximum number, with a task for each; default: `num_proc`.
+        start_timeout: The seconds that `num_proc` tasks may take to start; default:
             HOROVOD_SPARK_START_TIMEOUT, else 600.
-        elastic_timeout: For how many seconds there may be fewer than `min_num_proc`; default:
+        elastic_timeout: The seconds with fewer than `min_num_proc` ranks; default:
             HOROVOD_ELASTIC_TIMEOUT, else 600.
-        reset_limit: How many new worlds there may be after the first; default: any number.
+        reset_limit: The maximum number of new worlds after the first; default: any number.
         env: The whole environment of the ranks; default: that of Spark's workers.
-        stdout: Where the ranks' output goes; default: this process's.
+        stdout: The destination of the ranks' output; default: this process's.
         stderr: The same for their errors.
-        verbose: 0 keeps the number of ranks that was inferred to itself.
-        nics: The network interfaces of the driver at which ranks reach it.
-        prefix_output_with_timestamp: Whether each line begins with the time.
+        verbose: 0 does not print the inferred number of ranks.
+        nics: The network interfaces on which ranks reach the driver.
+        prefix_output_with_timestamp: Whether to prefix each line with the time.
         min_np: Another name of `min_num_proc`.
         max_np: Another name of `max_num_proc`.
         executable: The Python of the ranks; default: that of Spark's workers.
 
     Returns:
-        What the ranks returned that were there at the end, by rank.
+        The return values of the last world's ranks, by rank.
 
     Raises:
-        RuntimeError: The job cannot go on; it says which process failed, where, and why.
+        RuntimeError: The job cannot continue; the message names the process, host and error.
         ValueError: The numbers of ranks contradict each other.
         TypeError: The function or an argument cannot be sent.
         Exception: There is no SparkContext, or the tasks have not started in time.
     """
     context = active_context()
     size = process_count(context, num_proc, verbose)
-    values = {
-        "num_proc": size,
-        "min_num_proc": _either("min", min_np, min_num_proc, size),
-        "max_num_proc": _either("max", max_np, max_num_proc, size),
-        "elastic_timeout": elastic_timeout,
-        "reset_limit": reset_limit,
-    }
-    elastic = elastic_settings({**values, "host_discovery": dict}, os.environ)
+    flags = Flags(
+        num_proc=size,
+        min_num_proc=_either("min", min_np, min_num_proc, size),
+        max_num_proc=_either("max", max_np, max_num_proc, size),
+        elastic_timeout=elastic_timeout,
+        reset_limit=reset_limit,
+        host_discovery=dict,
+    )
+    elastic = elastic_settings(flags, os.environ)
     assert elastic is not None
     try:
         pickled((fn, tuple(args), dict(kwargs or {})))
@@ -132,9 +134,9 @@ def _either(which: str, old: int | None, new: int | None, default: int) -> int:
 
 
 class _ElasticJob:
-    """Tasks that lend themselves to an elastic job; entered, they are asked for.
+    """Tasks that serve an elastic job; requested on entering the context.
 
-    executable: the Python of the ranks. env: their environment. nics: where tasks reach us.
+    executable: the Python of the ranks. env: their environment. nics: for tasks to reach us.
     """
 
     def __init__(
@@ -171,7 +173,7 @@ class _ElasticJob:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the tasks; a cancel of Spark's is for those that have not even begun."""
+        """End the tasks; Spark's cancel covers those that have not begun."""
         store = open_store(self.server.address, _STORE_SECONDS, self.secret)
         store.set(OVER, b"")
         store.close()
@@ -193,13 +195,13 @@ class _ElasticJob:
             self._error = error
 
     def _note(self, key: str, value: bytes) -> None:
-        """Take what somebody has left in the store, in its thread."""
+        """Handle a value set in the store, in the store's thread."""
         if key.startswith(f"{STARTED}/"):
             self._agents.note(int(key.rpartition("/")[2]), value)
         elif key == ABANDON:
             self.server.abandon(value.decode())
         elif self._driver is not None:
-            self._driver.on_set(key, value)
+            self.server.discard(self._driver.on_set(key, value))
 
     def wait_for_tasks(self, seconds: float) -> None:
         """Wait for as many tasks as the first world has ranks. Raises Exception, SparkRunError."""
@@ -212,7 +214,7 @@ class _ElasticJob:
             time.sleep(_TURN_SECONDS)
 
     def run(self, outputs: Outputs) -> int:
-        """Train; return how many processes there have been. Raises RuntimeError."""
+        """Train; return the number of processes used. Raises RuntimeError."""
         elastic, address = self._elastic, self.server.address
         store = open_store(address, _STORE_SECONDS, self.secret)
         hosts = SparkHosts(

@@ -1,4 +1,4 @@
-"""What runs in each task of an elastic job: one agent after the other, until the job is over."""
+"""The code in each task of an elastic job: runs agents in turn until the job is over."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sirtaki.launch.starters import bound
@@ -26,23 +26,23 @@ _PAUSE_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Orders:
-    """What each task of an elastic job is handed.
+    """The data passed to each task of an elastic job.
 
     Attributes:
         store: The address of the job's store.
-        agents: Where the driver awaits agents.
-        secret: The job's.
-        variables: The environment of the ranks in place of the executor's; None for the latter.
+        agents: The addresses where the driver accepts agents.
+        secret: The job's secret.
+        variables: The environment of the ranks in place of the executor's; None for the executor's.
     """
 
     store: str
     agents: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     variables: Mapping[str, str] | None
 
 
 def task(orders: Orders) -> Callable[[Any], Iterator[int]]:
-    """Return the function of a partition, which lends its task to the job."""
+    """Return the function of a partition, which serves the job with its task."""
 
     def run(_: Any) -> Iterator[int]:
         from pyspark import TaskContext
@@ -94,7 +94,7 @@ def _start(orders: Orders, number: int, environ: Mapping[str, str]) -> subproces
 
 
 def _end(agent: subprocess.Popen[bytes]) -> None:
-    """Let an agent end by itself, which ends its ranks; kill it when that takes long."""
+    """Let an agent end by itself, with its ranks; kill it if this takes long."""
     try:
         agent.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:
@@ -103,7 +103,7 @@ def _end(agent: subprocess.Popen[bytes]) -> None:
 
 
 def _over(store: Store) -> threading.Event:
-    """Return what is set when the job is over, or its driver gone."""
+    """Return an event that is set when the job is over or its driver is gone."""
     over = threading.Event()
 
     def wait() -> None:

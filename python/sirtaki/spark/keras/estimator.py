@@ -14,27 +14,27 @@ from sirtaki.spark.messages import pickled
 
 
 class KerasEstimator(SparkEstimator):
-    """Trains a model of Keras 3 on ranks that Spark starts, on the driver's backend of Keras.
+    """Trains a Keras 3 model on ranks that Spark starts, with the driver's Keras backend.
 
-    All arguments are by name; each has a method `getX` and `setX`. Those not named here are as of
+    All arguments are by name; each has a method `getX` and `setX`. For those not named here, see
     `horovod.spark.torch.TorchEstimator`.
 
     Args:
-        model: A built model, one of whose inputs each feature column is.
-        optimizer: An optimizer or its name; default: that with which the model was compiled.
-        loss: As of `model.compile`; default: the same.
-        metrics: As of `model.compile`.
+        model: A built model, with one input for each feature column.
+        optimizer: An optimizer or its name; default: the model's, if compiled.
+        loss: As for `model.compile`; default: the model's.
+        metrics: As for `model.compile`.
         custom_objects: Classes and functions that loading the model needs, by name.
-        callbacks: Of Keras, on all ranks.
+        callbacks: Keras callbacks, on all ranks.
         checkpoint_callback: A `horovod.keras.callbacks.BestModelCheckpoint`: the best model is
             returned, not the last one.
         backend_env: Variables for the ranks.
-        tensorflow_dataset_prefetch_buffer_size: Accepted; no `tf.data` takes part.
+        tensorflow_dataset_prefetch_buffer_size: Accepted; `tf.data` is not used.
         **others: See `TorchEstimator`.
 
     Raises:
-        TypeError: There is no such parameter.
-        ValueError: Of a parameter that is refused.
+        TypeError: A parameter does not exist.
+        ValueError: A parameter is refused.
     """
 
     DEFAULTS: ClassVar[Mapping[str, Any]] = {
@@ -70,7 +70,7 @@ class KerasEstimator(SparkEstimator):
         described = {name: models.described(values[name]) for name in names}
         others = ("custom_objects", "callbacks", "checkpoint_callback")
         self._sent = pickled({**described, **{name: values[name] for name in others}})
-        # They travel in a form of their own.
+        # They are sent in a form of their own.
         kept = {name: value for name, value in values.items() if name not in (*names, *others)}
         return super()._fit_prepared(kept, backend, idx)
 
@@ -94,13 +94,13 @@ class KerasEstimator(SparkEstimator):
 
 
 class KerasModel(SparkModel):
-    """A model of Keras as a transformer.
+    """A Keras model as a transformer.
 
     Args:
         model: The model.
-        history: The values of each metric by name, one an epoch, as `fit(...).history`.
+        history: The values of each metric by name, one per epoch, as `fit(...).history`.
         feature_columns: One for each input.
-        label_columns: One for each output; the new columns are called after them.
+        label_columns: One for each output; the new columns are named after them.
         custom_objects: See `KerasEstimator`.
         run_id: The name of the run.
     """

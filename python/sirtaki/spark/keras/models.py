@@ -1,4 +1,4 @@
-"""Keras's models, losses and optimizers as bytes, and predictions in Spark's tasks."""
+"""Keras models, losses and optimizers as bytes, and predictions in Spark's tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sirtaki.spark.messages import pickled
 
 
 def to_bytes(model: Any) -> bytes:
-    """Return the file that Keras makes of a model."""
+    """Return the contents of Keras's file of a model."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.keras")
         model.save(path)
@@ -22,7 +22,7 @@ def to_bytes(model: Any) -> bytes:
 
 
 def from_bytes(data: bytes, custom_objects: Mapping[str, Any], load: Any, **options: Any) -> Any:
-    """Load a model. load: `keras.models.load_model`, or that of `horovod.keras`."""
+    """Load a model. load: `keras.models.load_model`, or the one of `horovod.keras`."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.keras")
         path.write_bytes(data)
@@ -30,7 +30,7 @@ def from_bytes(data: bytes, custom_objects: Mapping[str, Any], load: Any, **opti
 
 
 def described(thing: Any) -> Any:
-    """Return a loss, metric or optimizer of Keras in a form that can be pickled; else itself."""
+    """Return a Keras loss, metric or optimizer in a picklable form; other objects unchanged."""
     import keras
 
     if isinstance(thing, (list, tuple)):
@@ -45,8 +45,17 @@ def described(thing: Any) -> Any:
     )
 
 
+def functions_of(thing: Any) -> dict[str, Any]:
+    """Return the user's functions among losses and metrics, by the names that Keras saves."""
+    if isinstance(thing, dict):
+        thing = [*thing.values()]
+    if isinstance(thing, (list, tuple)):
+        return {name: each for part in thing for name, each in functions_of(part).items()}
+    return {thing.__name__: thing} if hasattr(thing, "__name__") else {}
+
+
 def restored(thing: Any, custom_objects: Mapping[str, Any]) -> Any:
-    """Return what `described` was given."""
+    """Return the object that was passed to `described`."""
     import keras
 
     if isinstance(thing, list):
@@ -64,7 +73,7 @@ class _Described:
 
 
 def choose_backend(name: str) -> None:
-    """Have Keras work on a backend in this process, where it is not imported yet."""
+    """Select Keras's backend in this process, unless Keras is already imported."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["KERAS_BACKEND"] = name
 
@@ -73,12 +82,12 @@ def fitting(array: np.ndarray[Any, Any], shape: tuple[int | None, ...], what: st
     """Return an array in the shape of a model's input.
 
     Args:
-        array: Rows.
-        shape: Of the input, with the rows first; None where it is not known.
-        what: The column and the number of the input, for the error.
+        array: The rows.
+        shape: The shape of the input, rows first; None where unknown.
+        what: The column and the index of the input, for the error.
 
     Raises:
-        ValueError: Rows have another number of elements.
+        ValueError: The number of elements per row differs.
     """
     known = [number for number in shape[1:] if number is not None]
     if len(known) != len(shape) - 1:
@@ -94,7 +103,7 @@ def fitting(array: np.ndarray[Any, Any], shape: tuple[int | None, ...], what: st
 
 
 def inputs_of(model: Any, arrays: list[Any], names: list[str]) -> Any:
-    """Return columns as a model takes them: one array, or a tuple."""
+    """Return columns in the form of a model's inputs: one array, or a tuple."""
     shapes = model.input_shape
     shapes = [shapes] if isinstance(shapes, tuple) else list(shapes)
     if len(shapes) != len(arrays):
@@ -106,10 +115,28 @@ def inputs_of(model: Any, arrays: list[Any], names: list[str]) -> Any:
     return fit[0] if len(fit) == 1 else tuple(fit)
 
 
+def labels_of(model: Any, arrays: list[Any]) -> list[Any]:
+    """Return labels in the shape of the model's outputs with as many numbers per row.
+
+    Functions as metrics would broadcast [n] and [n, 1] to [n, n] without an error.
+    """
+    shapes = model.output_shape
+    shapes = [shapes] if isinstance(shapes, tuple) else shapes
+    if not isinstance(shapes, list) or len(shapes) != len(arrays):
+        return arrays
+    return [_alike(array, shape) for array, shape in zip(arrays, shapes, strict=True)]
+
+
+def _alike(array: np.ndarray[Any, Any], shape: tuple[int | None, ...]) -> Any:
+    inner = [number for number in shape[1:] if number is not None]
+    fits = len(inner) == len(shape) - 1 and np.prod(inner) == np.prod(array.shape[1:])
+    return array.reshape(len(array), *inner) if fits else array
+
+
 def predictor(
     data: bytes, custom_objects: Mapping[str, Any], backend: str, names: list[str]
 ) -> Any:
-    """Return what makes, in a task, the function that predicts with a model."""
+    """Return a function that makes, within a task, the prediction function of a model."""
     objects = pickled(dict(custom_objects))
 
     def make() -> Any:

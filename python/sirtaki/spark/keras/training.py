@@ -1,4 +1,4 @@
-"""What a rank of `KerasEstimator` does."""
+"""The work of a rank of `KerasEstimator`."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def rank_function(
         import sirtaki.keras as hvd
 
         hvd.init()
-        # Functions in it may import Keras.
+        # Its functions may import Keras.
         return _Training(work, model, pickle.loads(sent)).run()
 
     return train
 
 
 class _Training:
-    """One rank's training. sent: by name, what `rank_function` is given pickled."""
+    """One rank's training. sent: the unpickled `sent` of `rank_function`, by name."""
 
     def __init__(self, work: Work, model: bytes, sent: dict[str, Any]) -> None:
         import keras
@@ -77,7 +77,7 @@ class _Training:
         return model
 
     def _resumed(self) -> Any:
-        """Return the model of the run's checkpoint, None where there is none."""
+        """Return the model of the run's checkpoint, or None."""
         store, paths = self._work.store, self._work.paths
         found = None
         if self._hvd.rank() == 0 and store.exists(paths.checkpoint_path):
@@ -87,12 +87,11 @@ class _Training:
         if found is None:
             return None
         data, self._history = found
-        loss = self._sent["loss"]
-        named = {loss.__name__: loss} if hasattr(loss, "__name__") else {}
+        named = models.functions_of([self._sent["loss"], self._sent["metrics"]])
         return models.from_bytes(data, {**named, **self._objects}, self._hvd.load_model)
 
     def run(self) -> dict[str, Any] | None:
-        """Train all epochs; returns what rank 0 has at the end."""
+        """Train all epochs; return the result of rank 0."""
         done = len(next(iter(self._history.values()), []))
         epochs = self._values["epochs"]
         with tempfile.TemporaryDirectory() as folder:
@@ -106,7 +105,7 @@ class _Training:
         return {"model": data, "history": self._history}
 
     def _best(self, folder: str) -> Any:
-        """Return the user's callback that keeps the best model, with a place of its own."""
+        """Return the user's best-model callback, with a file of its own."""
         callback = self._sent["checkpoint_callback"]
         if callback is not None:
             callback.filepath = f"{folder}/best.keras"
@@ -144,7 +143,7 @@ class _Training:
                 yield self._given(rows)
 
     def _given(self, rows: Rows) -> Any:
-        """Return a batch as `fit` takes it."""
+        """Return a batch in the form that `fit` accepts."""
         values = self._values
         names = values["feature_cols"]
         inputs = models.inputs_of(self._model, [rows[name] for name in names], names)
@@ -153,12 +152,13 @@ class _Training:
             rows[name] if shape is None else rows[name].reshape(shape)
             for name, shape in zip(values["label_cols"], shapes, strict=True)
         ]
+        labels = models.labels_of(self._model, labels)
         given = inputs, labels[0] if len(labels) == 1 else tuple(labels)
         weight = values["sample_weight_col"]
         return given if weight is None else (*given, rows[weight])
 
     def _keep(self, epoch: int, logs: Mapping[str, Any] | None) -> None:
-        """Note an epoch, and save the model on rank 0."""
+        """Record an epoch, and save the model on rank 0."""
         for name, value in (logs or {}).items():
             self._history.setdefault(name, []).append(float(value))
         paths, store = self._work.paths, self._work.store

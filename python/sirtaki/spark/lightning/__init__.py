@@ -9,7 +9,7 @@ __all__ = ["LightningEstimator", "TorchEstimator", "TorchModel"]
 
 
 def __getattr__(name: str) -> object:
-    """Load the estimator when it is used: ranks import this package too, and nothing of Spark."""
+    """Load the estimator on first use: ranks import this package too, but nothing of Spark."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from sirtaki.spark.lightning import estimator

@@ -15,25 +15,28 @@ from sirtaki.spark.lightning.training import Wrapped, rank_function
 from sirtaki.spark.messages import pickled
 from sirtaki.spark.torch.modules import ModuleModel
 
+# Horovod's minimum Lightning version, printed by its examples; ours is in `sirtaki[lightning]`.
+MIN_PL_VERSION = "1.3.8"
+
 
 class TorchEstimator(SparkEstimator):
     """Trains a LightningModule on ranks that Spark starts, by `Trainer(strategy="horovod")`.
 
-    A batch maps the names of columns to tensors. All arguments are by name; each has a method
-    `getX` and `setX`. Those not named here are as of `horovod.spark.torch.TorchEstimator`.
+    A batch maps column names to tensors. All arguments are by name; each has a method `getX` and
+    `setX`. For those not named here, see `horovod.spark.torch.TorchEstimator`.
 
     Args:
         model: A `LightningModule`, or a plain module with `optimizer` and `loss`.
         num_gpus: Accepted; a rank has one GPU or none.
-        logger: Lightning's; default: none.
-        log_every_n_steps: As of `Trainer`.
-        callbacks: Lightning's.
-        trainer_args: More arguments of `Trainer`, which win over ours.
+        logger: A Lightning logger; default: none.
+        log_every_n_steps: As for `Trainer`.
+        callbacks: Lightning callbacks.
+        trainer_args: More arguments of `Trainer`, which override ours.
         **others: See `TorchEstimator` of `horovod.spark.torch`.
 
     Raises:
-        TypeError: There is no such parameter.
-        ValueError: Of a parameter that is refused.
+        TypeError: A parameter does not exist.
+        ValueError: A parameter is refused.
     """
 
     DEFAULTS: ClassVar[Mapping[str, Any]] = {
@@ -96,13 +99,13 @@ class TorchModel(ModuleModel):
 
     Args:
         model: The module; it is called with a tensor for each feature column.
-        history: An entry an epoch: `epoch`, `train` and `validation` with what was logged.
+        history: An entry per epoch: `epoch`, `train` and `validation` with the logged values.
         feature_columns: One for each input.
-        label_columns: One for each output; the new columns are called after them.
-        input_shapes: Of each input, such as `[-1, 784]`.
+        label_columns: One for each output; the new columns are named after them.
+        input_shapes: The shape of each input, such as `[-1, 784]`.
         run_id: The name of the run.
     """
 
 
-# As it is called in Horovod's documentation.
+# The name in Horovod's documentation.
 LightningEstimator = TorchEstimator

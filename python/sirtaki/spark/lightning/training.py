@@ -1,4 +1,4 @@
-"""What a rank of Lightning's `TorchEstimator` does."""
+"""The work of a rank of Lightning's `TorchEstimator`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rank_function(work: Work, pickled: bytes) -> Callable[[], dict[str, Any] | N
 
 
 class Wrapped(LightningModule):  # type: ignore[misc]
-    """A plain module with its optimizer and losses, as Lightning wants them.
+    """A plain module with its optimizer and losses, as a LightningModule.
 
     values: the estimator's parameters.
     """
@@ -62,7 +62,7 @@ class Wrapped(LightningModule):  # type: ignore[misc]
         self.log("val_loss", self._loss(batch), on_epoch=True, sync_dist=True, batch_size=size)
 
     def configure_optimizers(self) -> Any:
-        """Return the optimizer that was given."""
+        """Return the given optimizer."""
         return self._optimizer
 
     def _loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -74,9 +74,9 @@ class Wrapped(LightningModule):  # type: ignore[misc]
 
 
 class _Batches(torch.utils.data.IterableDataset[dict[str, torch.Tensor]]):
-    """The batches of a rank, an epoch each time; each maps columns to tensors.
+    """A rank's batches, one epoch per iteration; each maps columns to tensors.
 
-    steps: how many full batches; None: all rows once.
+    steps: the number of full batches; None: all rows once.
     """
 
     def __init__(self, reader: Reader, steps: int | None, first: int) -> None:
@@ -94,7 +94,7 @@ class _Batches(torch.utils.data.IterableDataset[dict[str, torch.Tensor]]):
 
 
 class _Keep(Callback):  # type: ignore[misc]
-    """Notes each epoch, and saves it in the store."""
+    """Records each epoch, and saves it in the store."""
 
     def __init__(self, work: Work, history: list[Entry], folder: str) -> None:
         self._work = work
@@ -120,7 +120,7 @@ def _train(work: Work, module: LightningModule) -> dict[str, Any] | None:
     values, rank = work.values, hvd.rank()
     history, checkpoint = _last(work)
     validation = work.validation_reader(rank) if work.validation else None
-    # All ranks alike, or those with a batch more would wait in Lightning's reductions.
+    # Equal on all ranks, since one with an extra batch would wait in Lightning's reductions.
     held = validation and min(hvd.allgather_object(work.validation_steps(rank)))
     train = _Batches(work.train_reader(rank), work.train_steps, len(history))
     with tempfile.TemporaryDirectory() as folder:
@@ -163,7 +163,7 @@ def _loader(batches: _Batches) -> Any:
 
 
 def _last(work: Work) -> tuple[list[Entry], bytes | None]:
-    """Return the history and Lightning's checkpoint of the run, on all ranks."""
+    """Return the run's history and its Lightning checkpoint, on all ranks."""
     store, path = work.store, work.paths.checkpoint_path
     found = store.read(path) if hvd.rank() == 0 and store.exists(path) else None
     found = hvd.broadcast_object(found, root_rank=0)

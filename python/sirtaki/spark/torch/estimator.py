@@ -10,6 +10,7 @@ from sirtaki.spark.common.estimator import SparkEstimator
 from sirtaki.spark.common.params import COMMON
 from sirtaki.spark.common.work import Work
 from sirtaki.spark.messages import pickled
+from sirtaki.spark.torch.metrics import metrics_of
 from sirtaki.spark.torch.modules import ModuleModel
 from sirtaki.spark.torch.training import rank_function
 
@@ -20,45 +21,47 @@ class TorchEstimator(SparkEstimator):
     All arguments are by name; each has a method `getX` and `setX`.
 
     Args:
-        num_proc: The number of ranks, or give `backend`.
-        backend: What runs them; default: `SparkBackend(num_proc)`.
-        store: Where data, checkpoints and logs are; see `Store.create`.
+        num_proc: The number of ranks, unless `backend` is given.
+        backend: The backend that runs them; default: `SparkBackend(num_proc)`.
+        store: The store of data, checkpoints and logs; see `Store.create`.
         model: A module; it is called with a tensor for each feature column.
-        optimizer: Of the model's parameters. Its rate is multiplied by the number of ranks.
+        optimizer: The model's optimizer. Its rate is multiplied by the number of ranks.
         loss: A function, or one for each label.
-        loss_constructors: Functions that make the losses on ranks, in place of `loss`.
-        loss_weights: Of each label; default: equal.
-        metrics: Functions of outputs and labels that return a number.
-        feature_cols: Default: all columns but the others that are named.
+        loss_constructors: Functions that create the losses on ranks, in place of `loss`.
+        loss_weights: The weight of each label; default: equal weights.
+        metrics: Functions of outputs and labels in equal shapes that return a number; with several
+            labels both are lists. Or lists of functions, one list for each label or one for all; if
+            there are several, their names in the history are `<label>_<function>`.
+        feature_cols: Default: all columns without another role.
         label_cols: One for each output of the model.
-        input_shapes: Of each input, such as `[-1, 1, 28, 28]`; default: as in the data.
-        label_shapes: The same of labels.
-        sample_weight_col: What the loss of each sample is multiplied by.
+        input_shapes: The shape of each input, such as `[-1, 1, 28, 28]`; default: as in the data.
+        label_shapes: The shapes of labels.
+        sample_weight_col: The factor of each sample's loss.
         validation: A fraction of the rows, or the name of a column that is true for them.
-        batch_size: Of a rank.
+        batch_size: The batch size of a rank.
         val_batch_size: Default: `batch_size`.
-        epochs: How many there are; a run that is resumed has those it had.
+        epochs: The number of epochs; a resumed run includes its earlier ones.
         train_steps_per_epoch: Default: rows / batch_size / ranks.
         validation_steps_per_epoch: Default: all rows.
-        shuffle: Whether each epoch has an order of its own.
-        random_seed: Of the order.
-        partitions_per_process: Parquet files a rank.
+        shuffle: Whether each epoch has its own order.
+        random_seed: The seed of the order.
+        partitions_per_process: The number of Parquet files per rank.
         gradient_compression: Such as `hvd.Compression.fp16`.
-        run_id: The name of the run; one that has a checkpoint goes on from there.
-        transformation_fn: Changes a DataFrame of pandas that was read.
-        inmemory_cache_all: Whether ranks keep what they have read.
-        use_gpu: Whether ranks use GPUs that they have.
-        backward_passes_per_step: Batches whose gradients are added up for a step.
+        run_id: The name of the run; a run with a checkpoint continues from it.
+        transformation_fn: Transforms each pandas DataFrame that was read.
+        inmemory_cache_all: Whether ranks keep the data in memory.
+        use_gpu: Whether ranks use their GPUs.
+        backward_passes_per_step: The number of batches whose gradients are summed for a step.
         train_minibatch_fn: `(model, optimizer, inputs, labels, sample_weights) -> loss`, in place
             of forward, loss and backward.
-        callbacks: Functions that each rank calls with the history's entry after an epoch.
+        callbacks: Functions that each rank calls with the history entry of an epoch.
         verbose: 0 prints nothing.
-        **others: Those of petastorm are accepted where there is nothing to choose any more, else
-            refused with what replaces them.
+        **others: petastorm's parameters are accepted if they have become meaningless, and otherwise
+            refused with their replacement.
 
     Raises:
-        TypeError: There is no such parameter.
-        ValueError: Of a parameter that is refused.
+        TypeError: A parameter does not exist.
+        ValueError: A parameter is refused.
     """
 
     DEFAULTS: ClassVar[Mapping[str, Any]] = {
@@ -79,10 +82,11 @@ class TorchEstimator(SparkEstimator):
         has_loss = values["loss"] is not None or values["loss_constructors"] is not None
         if not has_loss and values["train_minibatch_fn"] is None:
             raise ValueError("Loss parameter is required: loss=, or loss_constructors=")
+        metrics_of(values["metrics"], values["label_cols"])
         return values
 
     def _fit_prepared(self, values: dict[str, Any], backend: Any, idx: int | None) -> Any:
-        # Together, so that the optimizer's parameters stay those of the model.
+        # Pickled together, so that the optimizer's parameters remain the model's.
         self._pickled = pickled((values["model"], values["optimizer"]))
         return super()._fit_prepared(values, backend, idx)
 
@@ -113,12 +117,12 @@ class TorchModel(ModuleModel):
 
     Args:
         model: The module.
-        history: An entry an epoch: `epoch`, `train` and `validation`, each with `loss` and
+        history: An entry per epoch: `epoch`, `train` and `validation`, each with `loss` and
             `all_metrics`.
         feature_columns: One for each input.
-        label_columns: One for each output; the new columns are called after them.
+        label_columns: One for each output; the new columns are named after them.
         input_shapes: See `TorchEstimator`.
-        optimizer: As it was at the end.
+        optimizer: The optimizer in its final state.
         run_id: The name of the run.
         loss: See `TorchEstimator`.
         loss_constructors: The same.

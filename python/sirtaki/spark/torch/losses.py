@@ -14,7 +14,7 @@ Loss = Callable[..., torch.Tensor]
 
 
 def tensor(array: Any, shape: Sequence[int] | None = None) -> torch.Tensor:
-    """Return an array or tensor as a tensor, in a shape such as [-1, 28, 28] if one is given."""
+    """Return an array or tensor as a tensor, in a shape such as [-1, 28, 28] if given."""
     made = torch.as_tensor(array)
     return made if shape is None else made.reshape(*shape)
 
@@ -33,7 +33,7 @@ def as_list(outputs: Any) -> list[torch.Tensor]:
 
 
 def losses_of(given: Any, labels: int) -> list[Loss]:
-    """Return a loss for each label; one is repeated. Raises ValueError."""
+    """Return a loss for each label; a single one is repeated. Raises ValueError."""
     losses = list(given) if isinstance(given, (tuple, list)) else [given]
     if len(losses) == 1:
         losses *= labels
@@ -43,10 +43,10 @@ def losses_of(given: Any, labels: int) -> list[Loss]:
 
 
 def by_sample(loss: Loss) -> Loss:
-    """Return a loss that gives a value for each sample, for weights to multiply.
+    """Return a loss with a value for each sample, to be multiplied by weights.
 
     Raises:
-        ValueError: It has no `reduction`, as those of `torch.nn` and `torch.nn.functional` have.
+        ValueError: It lacks the `reduction` of `torch.nn` and `torch.nn.functional` losses.
     """
     if isinstance(loss, torch.nn.Module) and hasattr(loss, "reduction"):
         copied = copy.copy(loss)
@@ -69,7 +69,7 @@ def total_loss(
 ) -> torch.Tensor:
     """Return the loss of a batch: the weighted sum over labels, the mean over samples.
 
-    sample_weights: then `losses` are such as `by_sample` returns.
+    sample_weights: if given, `losses` come from `by_sample`.
     """
     shares = weights or [1 / len(labels)] * len(labels)
     total = outputs[0].new_zeros(())
@@ -82,7 +82,7 @@ def total_loss(
 
 
 def alike(label: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """Return labels in the shape of outputs that have as many numbers.
+    """Return labels in the shape of outputs with as many numbers.
 
     Losses would broadcast [n] and [n, 1] to [n, n] without an error.
     """

@@ -1,4 +1,4 @@
-"""The base of trained models that are modules of PyTorch."""
+"""The base of trained models that are PyTorch modules."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class ModuleModel(SparkModel):
 
 
 def _predictor(model: torch.nn.Module, shapes: Any) -> Any:
-    """Return what makes, in a task, the function that predicts with a module."""
+    """Return a function that makes, within a task, the prediction function of a module."""
     data = pickled(model.cpu())
 
     def make() -> Any:
-        # Spark has as many tasks as cores.
+        # Spark runs as many tasks as cores.
         torch.set_num_threads(1)
         module = pickle.loads(data).eval()
 

@@ -1,10 +1,10 @@
-"""What a rank of `TorchEstimator` does: train, validate, save."""
+"""The work of a rank of `TorchEstimator`: training, validation and saving."""
 
 from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 import sirtaki.torch as hvd
 from sirtaki.spark.common.work import Work, kind_of
 from sirtaki.spark.torch.losses import (
+    alike,
     as_list,
     by_sample,
     losses_of,
@@ -20,6 +21,7 @@ from sirtaki.spark.torch.losses import (
     tensors,
     total_loss,
 )
+from sirtaki.spark.torch.metrics import Metric, metrics_of
 
 Rows = Mapping[str, Any]
 Entry = dict[str, Any]
@@ -52,11 +54,12 @@ class _Training:
         self._losses = losses_of(loss, len(values["label_cols"]))
         self._weight = values["sample_weight_col"]
         self._batch_losses = [by_sample(each) for each in self._losses] if self._weight else []
+        self._metrics = metrics_of(values["metrics"], values["label_cols"])
         self._history: list[Entry] = []
         self._outputs: list[tuple[str, int]] = []
         self._reader = work.train_reader(hvd.rank())
         self._resume()
-        # Horovod's estimator does it, and users choose the rate of one process.
+        # Horovod's estimator does this, and users choose the rate for one process.
         _scale(optimizer, hvd.size())
         compression = values["gradient_compression"] or hvd.Compression.none
         self._optimizer = hvd.DistributedOptimizer(
@@ -80,7 +83,7 @@ class _Training:
         )
 
     def _resume(self) -> None:
-        """Go on from the run's checkpoint, if there is one."""
+        """Continue from the run's checkpoint, if there is one."""
         store, path = self._work.store, self._work.paths.checkpoint_path
         found = store.read(path) if hvd.rank() == 0 and store.exists(path) else None
         found = hvd.broadcast_object(found, root_rank=0)
@@ -93,7 +96,7 @@ class _Training:
         self._outputs = [(str(kind), int(width)) for kind, width in saved["outputs"]]
 
     def run(self) -> dict[str, Any] | None:
-        """Train all epochs; returns what rank 0 has at the end."""
+        """Train all epochs; return the result of rank 0."""
         for epoch in range(len(self._history), self._values["epochs"]):
             entry = {"epoch": epoch, "train": self._train(epoch)}
             if self._work.validation:
@@ -111,7 +114,7 @@ class _Training:
         self._model.train()
         steps = self._work.train_steps
         passes = self._values["backward_passes_per_step"]
-        sums = _Sums(self._values["metrics"])
+        sums = _Sums(self._metrics)
         batches = self._reader.steps(epoch, steps)
         for number, rows in enumerate(batches, 1):
             steps_now = number % passes == 0 or number == steps
@@ -126,7 +129,7 @@ class _Training:
         return sums.averaged("train")
 
     def _by_users_function(self, rows: Rows) -> float:
-        """Let the user's function have forward, loss and backward."""
+        """Run the user's function in place of forward, loss and backward."""
         inputs, labels, weights = self._parts(rows)
         function = self._values["train_minibatch_fn"]
         loss = function(self._model, self._optimizer, inputs, labels, weights)
@@ -167,7 +170,7 @@ class _Training:
     def _validate(self) -> Entry:
         self._model.eval()
         reader = self._work.validation_reader(hvd.rank())
-        sums = _Sums(self._values["metrics"])
+        sums = _Sums(self._metrics)
         count = self._work.validation_steps(hvd.rank())
         with torch.no_grad():
             for _, rows in zip(range(count), reader.once(), strict=False):
@@ -177,7 +180,7 @@ class _Training:
         return sums.averaged("validation")
 
     def _state(self) -> dict[str, Any]:
-        """Return what is saved, as if one process had trained."""
+        """Return the state to save, in the form of single-process training."""
         _scale(self._optimizer, 1 / hvd.size())
         try:
             return {
@@ -190,7 +193,7 @@ class _Training:
             _scale(self._optimizer, hvd.size())
 
     def _plain_state(self) -> dict[str, Any]:
-        # Without what compression adds. Copied, as the rates are about to change again.
+        # Without the compression's additions. Copied, because the rates are about to change again.
         buffer = io.BytesIO()
         torch.save(torch.optim.Optimizer.state_dict(self._optimizer), buffer)
         return dict(torch.load(io.BytesIO(buffer.getvalue()), weights_only=True))
@@ -209,20 +212,16 @@ def _scale(optimizer: torch.optim.Optimizer, factor: float) -> None:
 
 
 class _Sums:
-    """Sums of loss and metrics over batches, averaged over samples and ranks.
+    """Sums of loss and metrics over batches, averaged over samples and ranks."""
 
-    metrics: functions of outputs and labels (of the first label, or of all as lists where there
-    are several) that return a number for a batch.
-    """
-
-    def __init__(self, metrics: Iterable[Callable[..., Any]]) -> None:
-        self._metrics = list(metrics or [])
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._metrics = metrics
         self._numbers = np.zeros(1 + len(self._metrics))
         self._rows = 0.0
         self._seen = 0.0
 
     def add_loss(self, loss: float, rows: int) -> None:
-        """Take the mean loss of a batch."""
+        """Add the mean loss of a batch."""
         self._numbers[0] += loss * rows
         self._rows += rows
 
@@ -233,9 +232,9 @@ class _Sums:
         rows = len(outputs[0])
         self._seen += rows
         with torch.no_grad():
-            given = (outputs[0], labels[0]) if len(labels) == 1 else (outputs, labels)
+            shaped = [alike(*each) for each in zip(labels, outputs, strict=True)]
             for number, metric in enumerate(self._metrics, 1):
-                self._numbers[number] += float(metric(*given)) * rows
+                self._numbers[number] += metric.of(outputs, shaped) * rows
 
     def averaged(self, what: str) -> Entry:
         """Return the means over all ranks."""
@@ -243,7 +242,7 @@ class _Sums:
         total = hvd.allreduce(mine, op=hvd.Sum, name=f"spark.{what}").tolist()
         *numbers, rows, seen = total
         found = {
-            getattr(metric, "__name__", type(metric).__name__): value / max(seen, 1)
+            metric.name: value / max(seen, 1)
             for metric, value in zip(self._metrics, numbers[1:], strict=True)
         }
         return {"loss": numbers[0] / max(rows, 1), "all_metrics": found}

@@ -1,1 +1,1 @@
-"""Preparing data outside of the training processes, by TensorFlow's tf.data service."""
+"""Data preparation outside of the training processes, through TensorFlow's tf.data service."""

@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,32 +23,32 @@ from sirtaki.tensorflow.ops.dense import barrier
 COMPUTE, TRAINING = "compute", "training"
 
 _READ_AGAIN_SECONDS = 0.1
-# All ranks send their datasets in the same order: the number names what they share.
+# All ranks send their datasets in the same order: the number identifies shared ones.
 _sent = itertools.count()
 
 
 @dataclass(frozen=True)
 class TfDataServiceConfig:
-    """What both jobs know of a tf.data service.
+    """The configuration of a tf.data service, shared by both jobs.
 
     Attributes:
-        dispatchers: How many there are; a rank of the training job uses the one of its number
-            modulo this.
-        workers_per_dispatcher: How many workers each has.
-        dispatcher_side: "compute" or "training": in which job they run.
-        addresses: Hosts and ports of the compute service, where members tell their addresses.
+        dispatchers: The number of dispatchers; a training rank uses the one with its rank modulo
+            this number.
+        workers_per_dispatcher: The number of workers of each.
+        dispatcher_side: "compute" or "training": the job that runs the dispatchers.
+        addresses: Hosts and ports of the compute service, where members register addresses.
         key: Proves to the compute service that a process belongs to it. Keep it secret.
         timeout: Seconds to wait for dispatchers and workers.
 
     Raises:
-        ValueError: A number is not positive, or there is no such side.
+        ValueError: A number is not positive, or the side is invalid.
     """
 
     dispatchers: int
     workers_per_dispatcher: int
     dispatcher_side: str
     addresses: Sequence[Address]
-    key: bytes
+    key: bytes = field(repr=False)
     timeout: float = 60
 
     def __post_init__(self) -> None:
@@ -61,24 +61,24 @@ class TfDataServiceConfig:
             )
 
     def compute_client(self, verbose: int = 1) -> ComputeClient:
-        """Return what talks to the compute service; `verbose` is accepted and ignored."""
+        """Return a client of the compute service; `verbose` is accepted and ignored."""
         return ComputeClient(self.addresses, self.key, self.timeout)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it, the key too, as what JSON can hold."""
+        """Return all of it, including the key, in a form for JSON."""
         addresses = [list(address) for address in self.addresses]
         key = base64.b64encode(self.key).decode()
         return {**asdict(self), "addresses": addresses, "key": key}
 
     @staticmethod
     def from_dict(config: Mapping[str, Any]) -> TfDataServiceConfig:
-        """Return the configuration that `to_dict` has described."""
+        """Return the configuration from the result of `to_dict`."""
         addresses = [(host, port) for host, port in config["addresses"]]
         key = base64.b64decode(config["key"])
         return TfDataServiceConfig(**{**config, "addresses": addresses, "key": key})
 
     def write(self, filename: str | os.PathLike[str]) -> None:
-        """Write a file that only this user can read; who reads it finds all of it or none."""
+        """Write a file that only this user can read; a reader sees all of it or no file."""
         path = Path(filename)
         with tempfile.NamedTemporaryFile(
             "w", prefix=path.name, dir=path.parent, delete=False
@@ -96,12 +96,12 @@ class TfDataServiceConfig:
 
         Args:
             filename: The file.
-            wait_for_file_creation: Whether to wait for a file that is not there yet.
-            timeout: For how many seconds.
+            wait_for_file_creation: Whether to wait for the file to appear.
+            timeout: The seconds to wait.
 
         Raises:
-            FileNotFoundError: There is no such file, and it is not waited for.
-            TimeoutError: It has not come.
+            FileNotFoundError: There is no such file, and the call does not wait for it.
+            TimeoutError: It has not appeared.
         """
         path, limit = Path(filename), time.monotonic() + timeout
         while wait_for_file_creation and not path.exists():
@@ -116,21 +116,21 @@ class TfDataServiceConfig:
 
 @contextlib.contextmanager
 def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[str]:
-    """Give a rank of the training job the address of its dispatcher, once all workers are there.
+    """Yield the address of a training rank's dispatcher, once all workers are there.
 
     With dispatchers in the training job, the first ranks run them until all ranks have left the
     context.
 
     Args:
-        compute_config: What the compute job has written.
-        rank: Of this process.
+        compute_config: The configuration written by the compute job.
+        rank: This process's rank.
 
     Yields:
-        What `tf.data.experimental.service.distribute` takes as its service.
+        The service argument of `tf.data.experimental.service.distribute`.
 
     Raises:
-        TimeoutError: A dispatcher or worker has not come in time; it is named.
-        ConnectionError, PermissionError: The compute service is not there, or has another key.
+        TimeoutError: A dispatcher or worker has not started in time; it is named.
+        ConnectionError, PermissionError: The compute service is unreachable or has another key.
     """
     client = compute_config.compute_client()
     number = rank % compute_config.dispatchers
@@ -143,21 +143,21 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
     yield f"grpc://{address}"
     if in_training:
         barrier()
-    del dispatcher  # which ends it
+    del dispatcher  # ends it
 
 
 def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
-    """Work for a tf.data service until somebody shuts it down.
+    """Work for a tf.data service until it is shut down.
 
     Every rank of the compute job calls it, after `init`; with dispatchers in the compute job, the
-    first ranks run these, too.
+    first ranks also run these.
 
     Args:
         compute_config: The same on all ranks.
 
     Raises:
-        TimeoutError: The dispatcher of this worker has not come in time.
-        ConnectionError, PermissionError: The compute service is not there, or has another key.
+        TimeoutError: The dispatcher of this worker has not started in time.
+        ConnectionError, PermissionError: The compute service is unreachable or has another key.
     """
     client = compute_config.compute_client()
     rank = state.rank()
@@ -167,16 +167,16 @@ def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
     worker, own = divmod(rank, compute_config.dispatchers)
     config = tf.data.experimental.service.WorkerConfig(
         dispatcher_address=client.wait_for_dispatcher(own),
-        worker_address=own_address("%port%"),  # TensorFlow puts its own in
+        worker_address=own_address("%port%"),  # TensorFlow inserts its own
     )
     server = tf.data.experimental.service.WorkerServer(config)
     client.register_worker(own, worker)
     client.wait_for_shutdown()
-    del server, dispatcher  # which ends them, the worker first
+    del server, dispatcher  # ends them, the worker first
 
 
 def start_dispatcher(client: ComputeClient, number: int) -> Any:
-    """Return a dispatcher that runs as long as it is held, after telling where it is."""
+    """Return a dispatcher that runs while it is referenced; register its address first."""
     dispatcher = tf.data.experimental.service.DispatchServer()
     port = int(dispatcher.target.rpartition(":")[2])
     client.register_dispatcher(number, own_address(port))
@@ -184,7 +184,7 @@ def start_dispatcher(client: ComputeClient, number: int) -> Any:
 
 
 def own_address(port: int | str) -> str:
-    """Return where others find a port of this process."""
+    """Return the address of a port of this process."""
     host = state.addresses()[0]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -201,16 +201,16 @@ def send_to_data_service(
     """Return a dataset whose elements the compute job prepares; also a method of datasets.
 
     Args:
-        dataset: What is done up to here is done there.
-        compute_config: What the compute job has written.
-        rank: Of this process in the training job.
-        size: How many ranks the training job has; for `round_robin`.
+        dataset: The steps up to here run in the compute job.
+        compute_config: The configuration written by the compute job.
+        rank: This process's rank in the training job.
+        size: The number of ranks in the training job; for `round_robin`.
         processing_mode: "distributed_epoch": the workers share the dataset; "parallel_epochs":
             each has all of it.
         reuse_dataset: Whether the ranks of a dispatcher share the elements. Otherwise each rank
             gets all of them. All ranks send such datasets in the same order.
-        round_robin: Whether such ranks take elements in turn, rather than when they want one. The
-            dataset must be infinite then.
+        round_robin: Whether such ranks take elements in turn, rather than on demand. The dataset
+            must be infinite then.
 
     Raises:
         RuntimeError: The dispatchers run in the training job: use `tf_data_service` there.
@@ -227,7 +227,7 @@ def send_to_data_service(
     if reuse_dataset:
         shared["job_name"] = f"dataset {next(_sent)}"
     if round_robin and size:
-        # The ranks that have the same dispatcher.
+        # The ranks with the same dispatcher.
         own = range(rank % compute_config.dispatchers, size, compute_config.dispatchers)
         shared.update(consumer_index=own.index(rank), num_consumers=len(own))
     with tf_data_service(compute_config, rank) as service:

@@ -20,8 +20,7 @@ from sirtaki.tensorflow.data.compute_service import (
     compute_worker_fn,
 )
 from sirtaki.tensorflow.data.registry import ComputeService
-from sirtaki.tensorflow.functions import broadcast_object
-from sirtaki.tensorflow.ops.dense import barrier
+from sirtaki.tensorflow.functions import allgather_object, broadcast_object
 
 _KEY_BYTES = 32
 
@@ -29,18 +28,21 @@ _KEY_BYTES = 32
 def main(
     dispatchers: int, dispatcher_side: str, filename: str | os.PathLike[str], timeout: float
 ) -> None:
-    """Run one rank of the compute job, until somebody shuts its service down.
+    """Run one rank of the compute job until its service is shut down.
+
+    It creates the world, and leaves it again, unless the caller has created it.
 
     Args:
-        dispatchers: How many there are.
-        dispatcher_side: "compute" or "training": in which job they run.
-        filename: Where the configuration is written for the training job to read.
+        dispatchers: The number of dispatchers.
+        dispatcher_side: "compute" or "training": the job that runs the dispatchers.
+        filename: The configuration file, which the training job reads.
         timeout: Seconds to wait for dispatchers and workers.
 
     Raises:
         ValueError: The dispatchers cannot share the workers evenly.
-        TimeoutError: The dispatcher of this worker has not come in time.
+        TimeoutError: The dispatcher of this worker has not started in time.
     """
+    made_here = not state.is_initialized()
     lifecycle.init()
     workers, uneven = divmod(state.size(), dispatchers)
     if uneven:
@@ -52,7 +54,8 @@ def main(
             _work(config)
     else:
         _work(None)
-    lifecycle.shutdown()
+    if made_here:
+        lifecycle.shutdown()
 
 
 @contextlib.contextmanager
@@ -63,7 +66,7 @@ def _service(
     filename: str | os.PathLike[str],
     timeout: float,
 ) -> Iterator[TfDataServiceConfig]:
-    """Give the configuration of a compute service; its file is there as long as it listens."""
+    """Yield the configuration of a compute service; its file exists while the service listens."""
     key = secrets.token_bytes(_KEY_BYTES)
     service = ComputeService(state.addresses()[0], key)
     config = TfDataServiceConfig(
@@ -78,17 +81,23 @@ def _service(
 
 
 def _work(config: TfDataServiceConfig | None) -> None:
-    """Work with the configuration of rank 0, until all ranks have heard of the end."""
-    shared = broadcast_object(None if config is None else config.to_dict())
+    """Work with the configuration of rank 0, until all ranks have learned of the end."""
+    # Names of their own, because the caller's other threads may use the world meanwhile.
+    given = None if config is None else config.to_dict()
+    shared = broadcast_object(given, name="compute_worker")
     compute_worker_fn(TfDataServiceConfig.from_dict(shared))
-    barrier()
+    allgather_object(None, name="compute_worker.end")
 
 
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m horovod.tensorflow.data.compute_worker",
-        description="One worker of a tf.data service; start it on several ranks with horovodrun.",
-    )
+def parse(program: str, starter: str) -> argparse.Namespace:
+    """Parse the arguments of a compute job's program.
+
+    Args:
+        program: The program's name.
+        starter: The name of its starter, for the help text.
+    """
+    description = f"The workers of a tf.data service, started {starter}."
+    parser = argparse.ArgumentParser(prog=program, description=description)
     parser.add_argument("configfile", help="written here, for the training job to read")
     parser.add_argument("--dispatchers", type=int, default=1, help="how many (1)")
     parser.add_argument(
@@ -107,5 +116,5 @@ def _parse() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    args = _parse()
+    args = parse("python -m horovod.tensorflow.data.compute_worker", "with horovodrun")
     main(args.dispatchers, args.dispatcher_side, args.configfile, args.timeout)

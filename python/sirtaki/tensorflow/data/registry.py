@@ -1,7 +1,7 @@
-"""Where the processes of a tf.data service tell each other their addresses.
+"""The registry where processes of a tf.data service exchange their addresses.
 
-Both sides of a connection prove with the standard library's HMAC challenge that they know the key,
-before anything else is read. What follows, names and addresses, is neither encrypted nor signed.
+Both sides of a connection prove knowledge of the key with the standard library's HMAC challenge
+before anything else is read. The names and addresses that follow are neither encrypted nor signed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Address = tuple[str, int]
 Step = Callable[[Connection, bytes], None]
 
 _HANDSHAKE_SECONDS = 10
-_WRONG_KEY = (AuthenticationError, AssertionError)  # the latter: what came is no challenge
+_WRONG_KEY = (AuthenticationError, AssertionError)  # AssertionError: the peer sent no challenge
 _MOST_BYTES = 1 << 16
 _SHUTDOWN = "shutdown"
 
 
 class ComputeService:
-    """Keeps what members have told, and tells it to those who wait for it.
+    """Stores the members' addresses, and sends them to the members that wait for them.
 
     Args:
-        host: Address of this host on which it listens, on a free port.
-        key: What members prove that they know.
+        host: The address of this host on which it listens, on a free port.
+        key: The key that members must know.
     """
 
     def __init__(self, host: str, key: bytes) -> None:
@@ -47,12 +47,12 @@ class ComputeService:
 
 
 class ComputeClient:
-    """Talks to the compute service of a `TfDataServiceConfig`.
+    """A client of the compute service in a `TfDataServiceConfig`.
 
     Args:
-        addresses: Where the service listens, of which the first that answers is used.
+        addresses: The service's addresses; the first that answers is used.
         key: Proves that this process belongs to it.
-        timeout: Seconds for it to answer, and for what is waited for.
+        timeout: Seconds to wait for an answer, and for the awaited event.
     """
 
     def __init__(self, addresses: Sequence[Address], key: bytes, timeout: float) -> None:
@@ -61,7 +61,7 @@ class ComputeClient:
         self._timeout = timeout
 
     def register_dispatcher(self, dispatcher: int, address: str) -> None:
-        """Tell where a dispatcher is; RuntimeError if it is somewhere else already."""
+        """Register the address of a dispatcher; RuntimeError if it has another one already."""
         present = self._ask("tell", f"dispatcher {dispatcher}", address)
         if present != address:
             raise RuntimeError(
@@ -70,15 +70,15 @@ class ComputeClient:
             )
 
     def wait_for_dispatcher(self, dispatcher: int) -> str:
-        """Return where a dispatcher is, once it is known; TimeoutError if it is not in time."""
+        """Return the address of a dispatcher once known; TimeoutError if it is not in time."""
         return self._wait_for(f"dispatcher {dispatcher}")
 
     def register_worker(self, dispatcher: int, worker: int) -> None:
-        """Tell that a dispatcher has got a worker; those of each are numbered from 0."""
+        """Register a worker of a dispatcher; those of each are numbered from 0."""
         self._ask("tell", _worker(dispatcher, worker), "")
 
     def wait_for_workers(self, dispatcher: int, workers: int) -> None:
-        """Return when a dispatcher has so many workers; TimeoutError if it has not in time."""
+        """Return once a dispatcher has this many workers; TimeoutError if it does not in time."""
         for worker in range(workers):
             self._wait_for(_worker(dispatcher, worker))
 
@@ -87,7 +87,7 @@ class ComputeClient:
         self._ask("tell", _SHUTDOWN, "")
 
     def wait_for_shutdown(self) -> None:
-        """Return when some process has called `shutdown`."""
+        """Return once any process has called `shutdown`."""
         self._ask("wait", _SHUTDOWN, None)
 
     def _wait_for(self, name: str) -> str:
@@ -140,7 +140,7 @@ class ComputeClient:
 
 
 class _Told:
-    """What members have told; each name keeps its first value."""
+    """The members' registrations; each name keeps its first value."""
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
@@ -170,7 +170,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 class _Handler(socketserver.BaseRequestHandler):
-    """One question, in a thread of its own: a stranger who is silent keeps nobody waiting."""
+    """One request, in its own thread, so that a silent stranger delays nobody."""
 
     server: _Server
 
@@ -184,7 +184,7 @@ class _Handler(socketserver.BaseRequestHandler):
                 "the compute service refused %s:%s, which does not know its key", host, port
             )
             return
-        with connection, contextlib.suppress(OSError, EOFError):  # who asks may leave
+        with connection, contextlib.suppress(OSError, EOFError):  # the client may disconnect
             verb, name, value = json.loads(connection.recv_bytes(_MOST_BYTES))
             told = self.server.told
             answer = told.tell(name, value) if verb == "tell" else told.wait(name, value)
@@ -208,7 +208,7 @@ def _authenticated(sock: socket.socket, key: bytes, steps: Sequence[Step]) -> Co
 
 
 def _limit_receiving(sock: socket.socket, seconds: int) -> None:
-    """Let receiving fail that takes longer; 0: it may take as long as it takes."""
+    """Make a receive that takes longer fail; 0: no limit."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", seconds, 0))
 
 

@@ -1,1 +1,1 @@
-"""The collectives as TensorFlow's operations, compiled or in Python."""
+"""The collectives as TensorFlow operations, compiled or in Python."""

@@ -1,4 +1,4 @@
-"""Allreduce and reducescatter as scripts call them: sparse, compressed, with old arguments."""
+"""Allreduce and reducescatter with sparse tensors, compression and deprecated arguments."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from sirtaki.core.operations import codecs
+from sirtaki.core.operations.compression import codec_of, compress_all, decompress_all
 from sirtaki.core.operations.grouping import by_key, part_name
 from sirtaki.core.operations.reduce_ops import Average, Sum
 from sirtaki.core.operations.reduction import resolve_op
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
-from sirtaki.tensorflow.compression import Compression, Compressor, codec_of, compress_for
+from sirtaki.tensorflow.compression import Compression, Compressor
 from sirtaki.tensorflow.ops.dense import dense, grouped_allgather, reduce_group, scatter_group
 from sirtaki.tensorflow.ops.graph_values import present_size
 from sirtaki.tensorflow.ops.tracing import plain_python
@@ -35,16 +36,16 @@ def allreduce(
     """Reduce a tensor over all ranks.
 
     Args:
-        tensor: Of the same shape and dtype on all ranks; or `tf.IndexedSlices`, whose rows are
+        tensor: The same shape and dtype on all ranks; or `tf.IndexedSlices`, whose rows are
             gathered from all ranks.
         average: Deprecated: whether `op` is Average or Sum.
         device_dense: Accepted; tensors are exchanged in the host's memory.
-        device_sparse: As `device_dense`.
+        device_sparse: As for `device_dense`.
         compression: The form in which the tensor is sent, from `Compression`.
         op: Average (the default), Sum, Adasum, Min, Max or Product.
-        prescale_factor: Multiplies every rank's tensor before.
+        prescale_factor: Multiplies every rank's tensor before the reduction.
         postscale_factor: Multiplies the result.
-        name: Matches the call with those of the other ranks; by default the order of calls does.
+        name: Matches the call with those of the other ranks; by default, calls match by order.
         process_set: The ranks that take part.
         ignore_name_scope: Accepted; names never depend on the scope.
 
@@ -53,7 +54,7 @@ def allreduce(
 
     Raises:
         ValueError, TypeError: An argument is wrong; nothing was sent.
-        tf.errors.FailedPreconditionError: The ranks' calls do not agree; training can go on.
+        tf.errors.FailedPreconditionError: The ranks' calls disagree; training can go on.
         tf.errors.AbortedError: The operation failed, for example because a rank was lost.
     """
     op = resolve_op(op, average)
@@ -77,9 +78,19 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Any]:
-    """Reduce several tensors, sparse ones too; arguments as `allreduce`.
+    """Reduce several tensors, dense or sparse; all dense ones of a dtype are one operation.
 
-    All dense ones of a dtype are one operation.
+    Args:
+        tensors: At least one; each as for `allreduce`.
+        average, device_dense, device_sparse, compression, op: As for `allreduce`.
+        prescale_factor, postscale_factor, process_set: As for `allreduce`.
+        ignore_name_scope, name: As for `allreduce`.
+
+    Returns:
+        The reduced tensors, in the same order.
+
+    Raises:
+        ValueError, TypeError, tf.errors.OpError: As for `allreduce`.
     """
     op = resolve_op(op, average)
     return _reduced(tensors, name, compression, op, prescale_factor, postscale_factor, process_set)
@@ -99,9 +110,20 @@ def reducescatter(
 ) -> Any:
     """Reduce a tensor over all ranks, and return this rank's block of its rows.
 
-    If the rows do not divide evenly, the first ranks get one more. Arguments as `allreduce`, except
-    that `op` must not be Adasum. The gradient is gathered from all ranks, scaled as the tensor was,
-    and by the number of ranks with Sum.
+    Args:
+        tensor: At least one dimension; of the same shape and dtype on all ranks. If the rows do not
+            divide evenly, the first ranks get one extra row.
+        device_dense, compression, name: As for `allreduce`.
+        op: Average (the default), Sum, Min, Max or Product.
+        process_set, ignore_name_scope: As for `allreduce`.
+        prescale_factor, postscale_factor: As for `allreduce`.
+
+    Returns:
+        This rank's rows, of the same dtype. The gradient is gathered from all ranks, scaled like
+        the tensor, and with Sum also by the number of ranks.
+
+    Raises:
+        ValueError, TypeError, tf.errors.OpError: As for `allreduce`.
     """
     [own] = grouped_reducescatter(
         [tensor],
@@ -127,10 +149,22 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
     name: str | None = None,
 ) -> list[Any]:
-    """Reduce several tensors, each as `reducescatter` does."""
-    sent, contexts = _compressed(codecs.NONE, tensors, compression)
+    """Reduce several tensors, each like `reducescatter`.
+
+    Args:
+        tensors: At least one; each as for `reducescatter`.
+        device_dense, compression, op, process_set: As for `reducescatter`.
+        prescale_factor, postscale_factor, name: As for `reducescatter`.
+
+    Returns:
+        This rank's rows of each tensor, in the same order.
+
+    Raises:
+        ValueError, TypeError, tf.errors.OpError: As for `allreduce`.
+    """
+    sent, contexts = compress_all(codecs.NONE, compression, map(dense, tensors))
     results = scatter_group(sent, name, op, prescale_factor, postscale_factor, process_set)
-    return _decompressed(results, contexts, compression)
+    return decompress_all(compression, results, contexts)
 
 
 def _reduced(
@@ -149,31 +183,15 @@ def _reduced(
         if isinstance(part[0], tf.IndexedSlices):
             return _gather_slices(part, full, op, factors, process_set)
         codec = codec_of(compression, op)
-        sent, contexts = _compressed(codec, part, compression)
+        sent, contexts = compress_all(codec, compression, map(dense, part))
         results = reduce_group(sent, full, op, *factors, process_set, codec)
-        return _decompressed(results, contexts, compression)
+        return decompress_all(compression, results, contexts)
 
     return by_key(tensors, _layout, reduce)
 
 
 def _layout(tensor: Any) -> str:
     return "sparse" if isinstance(tensor, tf.IndexedSlices) else "dense"
-
-
-def _compressed(
-    codec: int, tensors: Sequence[Any], compression: type[Compressor]
-) -> tuple[list[Any], list[Any]]:
-    pairs = [compress_for(codec, compression, dense(tensor)) for tensor in tensors]
-    return [sent for sent, _ in pairs], [context for _, context in pairs]
-
-
-def _decompressed(
-    results: Sequence[Any], contexts: Sequence[Any], compression: type[Compressor]
-) -> list[Any]:
-    return [
-        compression.decompress(result, context)
-        for result, context in zip(results, contexts, strict=True)
-    ]
 
 
 def _gather_slices(
@@ -187,6 +205,11 @@ def _gather_slices(
         raise NotImplementedError(
             "tf.IndexedSlices can only be summed or averaged, without factors; convert them with "
             "tf.convert_to_tensor, or give sparse_as_dense=True"
+        )
+    if op == Average and any(each.values.dtype.is_integer for each in slices):
+        raise ValueError(
+            "tf.IndexedSlices of integers cannot be averaged exactly: sum them, or convert them "
+            "with tf.convert_to_tensor"
         )
     own = [each.values for each in slices] + [each.indices for each in slices]
     part_name = None if name is None else f"{name}.slices"

@@ -1,4 +1,4 @@
-"""The collectives of `horovod.tensorflow`, of tensors that are dense."""
+"""The collectives of `horovod.tensorflow` for dense tensors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import tensorflow as tf
 from sirtaki.core.operations import codecs, kinds
 from sirtaki.core.operations.dtypes import CODES
 from sirtaki.core.operations.grouping import by_key
-from sirtaki.core.operations.reduce_ops import Adasum
-from sirtaki.core.operations.reduction import check_op, check_reduction
+from sirtaki.core.operations.reduction import check_op, check_reduction, check_scattered
 from sirtaki.core.world import state
 from sirtaki.core.world.participants import number_of, rank_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
-from sirtaki.tensorflow.ops import gradients as _registered  # noqa: F401
-from sirtaki.tensorflow.ops.errors import invalid
+from sirtaki.numpy.arrays import check_nested
+from sirtaki.tensorflow.ops.gradients import invalid, run
 from sirtaki.tensorflow.ops.graph_values import changes, present_size
 from sirtaki.tensorflow.ops.names import unique
 from sirtaki.tensorflow.ops.operation import GraphOperation
@@ -32,9 +31,9 @@ def reduce_group(
     process_set: ProcessSet,
     codec: int,
 ) -> list[Any]:
-    """Return the sums, or what `op` says, of dense tensors: one operation for each dtype.
+    """Return the reductions (default: sums) of dense tensors, one operation for each dtype.
 
-    codec: what float32 numbers are rounded to on their way, see `codecs`.
+    codec: the format in which float32 numbers are sent; see `codecs`.
     """
     given = _reducible(tensors, op)
 
@@ -48,9 +47,17 @@ def reduce_group(
             postscale=float(postscale_factor),
             codec=codec if part[0].dtype == tf.float32 else codecs.NONE,
         )
-        return operation.run(part)
+        return run(operation, part)
 
     return by_key(given, _dtype_name, reduce)
+
+
+# Types that are not dense tensors, and their conversions.
+_SPARSE = {
+    tf.IndexedSlices: "only allreduce takes it; give tf.convert_to_tensor(x)",
+    tf.SparseTensor: "give tf.sparse.to_dense(x)",
+    tf.RaggedTensor: "give x.to_tensor(), or x.flat_values and x.row_lengths()",
+}
 
 
 @plain_python
@@ -73,7 +80,7 @@ def allgather(
 
     Raises:
         ValueError: An argument is wrong; nothing was sent.
-        tf.errors.FailedPreconditionError: The ranks' calls do not agree.
+        tf.errors.FailedPreconditionError: The ranks' calls disagree.
         tf.errors.AbortedError: The operation failed.
     """
     return grouped_allgather([tensor], name, ignore_name_scope, process_set)[0]
@@ -86,14 +93,26 @@ def grouped_allgather(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """Concatenate several tensors, each as `allgather` does."""
+    """Concatenate several tensors, each like `allgather`.
+
+    Args:
+        tensors: At least one; each as for `allgather`.
+        name, ignore_name_scope, process_set: As for `allgather`.
+
+    Returns:
+        The gathered tensors, in the same order.
+
+    Raises:
+        ValueError, tf.errors.OpError: As for `allgather`.
+    """
     _require_world()
 
     def gather(part: list[Any], suffix: str) -> list[Any]:
         full = unique("allgather", _with(name, suffix))
-        return GraphOperation(kinds.ALLGATHER, full, process_set=number_of(process_set)).run(part)
+        operation = GraphOperation(kinds.ALLGATHER, full, process_set=number_of(process_set))
+        return run(operation, part)
 
-    return by_key([dense(each) for each in tensors], _dtype_name, gather)
+    return by_key(_with_rows("allgather", tensors), _dtype_name, gather)
 
 
 @plain_python
@@ -107,11 +126,15 @@ def broadcast(
     """Return the root's tensor on all ranks.
 
     Args:
-        tensor: Of the same shape and dtype on all ranks.
+        tensor: The same shape and dtype on all ranks.
         root_rank: A rank of the world, also within a process set.
-        name: As `allgather`.
-        ignore_name_scope: As `allgather`.
-        process_set: As `allgather`.
+        name, ignore_name_scope, process_set: As for `allgather`.
+
+    Returns:
+        A tensor of the same shape and dtype. Its gradient is averaged on the root, zero elsewhere.
+
+    Raises:
+        ValueError, tf.errors.OpError: As for `allgather`.
     """
     return broadcast_group([tensor], root_rank, name, process_set)[0]
 
@@ -123,7 +146,7 @@ def broadcast_group(
     process_set: ProcessSet,
     ordered: bool = False,
 ) -> list[Any]:
-    """Return the root's tensors: one operation for each dtype."""
+    """Return the root's tensors, with one operation for each dtype."""
     _require_world()
     try:
         root = rank_of("root_rank", root_rank, process_set)
@@ -136,7 +159,7 @@ def broadcast_group(
         operation = GraphOperation(
             kinds.BROADCAST, full, root_rank=root, process_set=number, ordered=ordered
         )
-        return operation.run(part)
+        return run(operation, part)
 
     return by_key([dense(each) for each in tensors], _dtype_name, send)
 
@@ -153,21 +176,23 @@ def alltoall(
 
     Args:
         tensor: Rows; the other dimensions must agree.
-        splits: How many rows each rank gets, 1-D; default equal parts. Rows beyond their sum are
+        splits: Number of rows for each rank, 1-D; default equal parts. Rows beyond their sum are
             not sent.
-        name: As `allgather`.
-        ignore_name_scope: As `allgather`.
-        process_set: As `allgather`.
+        name, ignore_name_scope, process_set: As for `allgather`.
 
     Returns:
-        The received rows; with `splits` also how many came from each rank.
+        The received rows; with `splits`, also the number from each rank.
+
+    Raises:
+        ValueError, tf.errors.InvalidArgumentError: The splits do not fit; nothing was sent.
+        tf.errors.OpError: As for `allgather`.
     """
     _require_world()
-    tensor = dense(tensor)
+    [tensor] = _with_rows("alltoall", [tensor])
     rows = _equal_splits(tensor, present_size(process_set)) if splits is None else _splits(splits)
     full = unique("alltoall", name)
     operation = GraphOperation(kinds.ALLTOALL, full, process_set=number_of(process_set))
-    received, received_splits = operation.run([tensor], rows)
+    received, received_splits = run(operation, [tensor], rows)
     return received if splits is None else (received, received_splits)
 
 
@@ -179,12 +204,9 @@ def scatter_group(
     postscale_factor: float,
     process_set: ProcessSet,
 ) -> list[Any]:
-    """Return this rank's rows of the sums of dense tensors: one operation for each dtype."""
-    if op == Adasum:
-        raise NotImplementedError("reducescatter takes every reduction but Adasum")
-    given = _reducible(tensors, op)
-    if any(each.shape.rank == 0 for each in given):
-        raise invalid("reducescatter needs rows to scatter, but got a scalar")
+    """Return this rank's rows of the sums of dense tensors, one operation for each dtype."""
+    check_scattered(op)
+    given = _with_rows("reducescatter", _reducible(tensors, op))
 
     def scatter(part: list[Any], suffix: str) -> list[Any]:
         operation = GraphOperation(
@@ -195,19 +217,26 @@ def scatter_group(
             prescale=float(prescale_factor),
             postscale=float(postscale_factor),
         )
-        return operation.run(part)
+        return run(operation, part)
 
     return by_key(given, _dtype_name, scatter)
 
 
 @plain_python
 def barrier(process_set: ProcessSet = global_process_set) -> Any:
-    """Return when all ranks have called it; in a graph, an operation that ends then."""
+    """Return once all ranks have called it; in a graph, an operation that ends then.
+
+    Args:
+        process_set: The ranks that wait for each other.
+
+    Raises:
+        ValueError: This rank is not in the process set, or the set is not registered.
+        tf.errors.AbortedError: A rank was lost.
+    """
     _require_world()
     full = unique("barrier", None)
-    return GraphOperation(
-        kinds.BARRIER, full, process_set=number_of(process_set), ordered=True
-    ).run()[0]
+    number = number_of(process_set)
+    return run(GraphOperation(kinds.BARRIER, full, process_set=number, ordered=True))[0]
 
 
 @plain_python
@@ -216,9 +245,12 @@ def join() -> Any:
 
     Returns:
         A scalar, int32: the rank that joined last.
+
+    Raises:
+        tf.errors.AbortedError: A rank was lost.
     """
     _require_world()
-    return GraphOperation(kinds.JOIN, "join", ordered=True).run()[0]
+    return run(GraphOperation(kinds.JOIN, "join", ordered=True))[0]
 
 
 def dense(tensor: Any) -> Any:
@@ -227,30 +259,43 @@ def dense(tensor: Any) -> Any:
     Raises:
         TypeError: It is sparse, or of strings.
     """
-    if isinstance(tensor, tf.IndexedSlices | tf.SparseTensor | tf.RaggedTensor):
-        raise TypeError(
-            f"expected a dense tensor, got {type(tensor).__name__}; only allreduce takes "
-            "tf.IndexedSlices"
-        )
+    for kind, cure in _SPARSE.items():
+        if isinstance(tensor, kind):
+            raise TypeError(f"expected a dense tensor, got {type(tensor).__name__}: {cure}")
+    check_nested(tensor)
     tensor = tf.convert_to_tensor(tensor)
-    if not (tensor.dtype.is_numpy_compatible and tensor.dtype != tf.string):
-        raise TypeError(f"tensors of type {tensor.dtype.name} are not supported")
+    name = _dtype_name(tensor)
+    if name not in CODES:
+        raise TypeError(f"tensors of type {name} are not supported: {_cure(tensor.dtype)}")
     return tensor
 
 
+def _cure(dtype: Any) -> str:
+    if dtype.is_quantized:
+        return "give tf.bitcast(x, tf.int8), or the integers of its size, or dequantize it"
+    return "send it with broadcast_object or allgather_object"
+
+
 def _reducible(tensors: Sequence[Any], op: int) -> list[Any]:
-    """Return dense tensors; ValueError for what is no reduction, or has no meaning for them."""
+    """Return dense tensors; ValueError for a reduction that is invalid or undefined for them."""
     check_op(op)
     _require_world()
     found = [dense(each) for each in tensors]
     for each in found:
-        if _dtype_name(each) in CODES:
-            check_reduction(op, CODES[_dtype_name(each)])
+        check_reduction(op, CODES[_dtype_name(each)])
+    return found
+
+
+def _with_rows(verb: str, tensors: Sequence[Any]) -> list[Any]:
+    """Return values as tensors; InvalidArgumentError if one is known to have no dimensions."""
+    found = [dense(each) for each in tensors]
+    if any(each.shape.rank == 0 for each in found):
+        raise invalid(f"{verb} needs rows, but got a tensor without dimensions")
     return found
 
 
 def _require_world() -> None:
-    state.rank()  # says that init() was not called, if that is it
+    state.rank()  # raises if init() was not called
 
 
 def _dtype_name(tensor: Any) -> str:
@@ -271,8 +316,6 @@ def _splits(splits: Any) -> Any:
 
 
 def _equal_splits(tensor: Any, members: Any) -> Any:
-    if tensor.shape.rank == 0:
-        return tf.zeros([members], tf.int32)  # all ranks are told alike
     count = "all" if changes() else members
     need = f"alltoall without splits needs a first dimension divisible by {count} ranks"
     rows = tensor.shape[0] if tensor.shape.rank and not changes() else None

@@ -1,4 +1,4 @@
-"""Gradients of the collectives, by Horovod's rules."""
+"""Runs collectives and their gradients, which are also collectives, by Horovod's rules."""
 
 from __future__ import annotations
 
@@ -7,18 +7,77 @@ from typing import Any
 
 import tensorflow as tf
 
-from sirtaki.core.operations import kinds
+from sirtaki.core.operations import dtypes, kinds
 from sirtaki.core.operations.reduce_ops import Average, Sum
 from sirtaki.core.world import state
 from sirtaki.core.world.participants import process_set_of
+from sirtaki.tensorflow.ops import python_operations
 from sirtaki.tensorflow.ops.graph_values import (
     changes,
     present_position,
     present_size,
     rank_op,
 )
-from sirtaki.tensorflow.ops.names import unique
-from sirtaki.tensorflow.ops.operation import GraphOperation
+from sirtaki.tensorflow.ops.names import in_a_loop, unique
+from sirtaki.tensorflow.ops.operation import GraphOperation, compiled
+
+_NAMES = {
+    kinds.ALLREDUCE: "sirtaki_allreduce",
+    kinds.ALLGATHER: "sirtaki_allgather",
+    kinds.BROADCAST: "sirtaki_broadcast",
+    kinds.ALLTOALL: "sirtaki_alltoall",
+    kinds.REDUCESCATTER: "sirtaki_reducescatter",
+    kinds.BARRIER: "sirtaki_barrier",
+    kinds.JOIN: "sirtaki_join",
+}
+# Types of the compiled operations; not all TensorFlow versions have the small ones.
+_COMPILED = frozenset(tf.as_dtype(name) for name in dtypes.REDUCED if name != "complex32")
+
+
+class InvalidArgument(tf.errors.InvalidArgumentError, ValueError):  # type: ignore[misc]
+    """An argument is invalid, and nothing was sent: TensorFlow's error, and also Python's."""
+
+
+def invalid(message: str) -> InvalidArgument:
+    """Return the error for the caller to raise."""
+    return InvalidArgument(None, None, message)
+
+
+def run(operation: GraphOperation, tensors: Sequence[Any] = (), splits: Any = None) -> list[Any]:
+    """Return the results, one per tensor, then received splits or the last rank to join.
+
+    Args:
+        operation: The operation, run at once in eager mode, otherwise as a node of a graph.
+        tensors: The tensors, of one dtype.
+        splits: The splits of an alltoall: 1-D, int32.
+
+    Raises:
+        tf.errors.InvalidArgumentError: An argument is wrong; also a ValueError.
+    """
+    _require_known(operation.process_set)
+    if compiled() is None or (tensors and tensors[0].dtype.base_dtype not in _COMPILED):
+        return python_operations.run(operation, tensors, splits, gradients_of)
+    # Iterations of a loop share the operation's name, so they must not run in parallel.
+    ordered = operation.ordered or in_a_loop()
+    function = getattr(compiled(), _NAMES[operation.kind] + ("_ordered" if ordered else ""))
+    tickets = [] if ordered else [_ticket()]
+    try:
+        inputs = operation.inputs(tensors, splits)
+        result = function(*inputs, *tickets, **operation.attributes())
+    except tf.errors.InvalidArgumentError as error:  # at once, from an eager call
+        raise invalid(error.message) from None
+    return [result] if operation.kind in (kinds.BARRIER, kinds.JOIN) else list(result)
+
+
+def _require_known(process_set: int) -> None:
+    """Raise ValueError for an unknown process set before it enters a graph."""
+    if process_set and process_set not in state.current_world().engine.process_sets():
+        raise invalid(f"there is no process set {process_set}")
+
+
+def _ticket() -> Any:
+    """Return an input that keeps TensorFlow from folding operations on constants."""
+    return 0 if tf.executing_eagerly() else compiled().sirtaki_ticket()
 
 
 def gradients_of(
@@ -30,12 +89,12 @@ def gradients_of(
     """Return the gradients of the inputs.
 
     Args:
-        operation: What was run.
-        inputs: Of the operation.
-        results: Of the operation.
-        upstream: The gradients of the results, of any type; None: the loss does not depend on it.
+        operation: The operation that was run.
+        inputs: Its inputs.
+        results: Its results.
+        upstream: The gradients of the results, of any type; None for results without influence.
     """
-    # The other ranks wait also for what the loss does not depend on here.
+    # The other ranks also wait for results on which the loss does not depend here.
     given = [
         tf.zeros_like(result) if each is None else tf.cast(tf.convert_to_tensor(each), result.dtype)
         for each, result in zip(upstream, results, strict=True)
@@ -49,7 +108,7 @@ def _of_allreduce(
     results: Sequence[Any],
     upstream: Sequence[Any],
 ) -> list[Any]:
-    return _named(operation, "allreduce").run(upstream)
+    return run(_named(operation, "allreduce"), upstream)
 
 
 def _of_allgather(
@@ -58,9 +117,9 @@ def _of_allgather(
     results: Sequence[Any],
     upstream: Sequence[Any],
 ) -> list[Any]:
-    reduced = _averaged(operation).run(upstream)
+    reduced = run(_averaged(operation), upstream)
     own = tf.stack([tf.shape(each)[0] for each in inputs])
-    rows = _named(operation, "allgather", kind=kinds.ALLGATHER).run([own[tf.newaxis]])[0]
+    rows = run(_gathered(operation), [own[tf.newaxis]])[0]
     me = present_position(operation.process_set)
     begins = tf.reduce_sum(rows[:me], axis=0)
     return [each[begins[i] : begins[i] + own[i]] for i, each in enumerate(reduced)]
@@ -72,8 +131,8 @@ def _of_broadcast(
     results: Sequence[Any],
     upstream: Sequence[Any],
 ) -> list[Any]:
-    # Ranks that do not use the average take part in it all the same.
-    reduced = _averaged(operation).but(ordered=True).run(upstream)
+    # Ranks that do not use the average also take part in it.
+    reduced = run(_averaged(operation).but(ordered=True), upstream)
     if changes():
         at_root = rank_op() == operation.root_rank
         return [tf.where(at_root, each, tf.zeros_like(each)) for each in reduced]
@@ -89,7 +148,7 @@ def _of_alltoall(
     results: Sequence[Any],
     upstream: Sequence[Any],
 ) -> list[Any]:
-    back, _ = _named(operation, "alltoall").run([upstream[0]], results[1])
+    back, _ = run(_named(operation, "alltoall"), [upstream[0]], results[1])
     return [back, None]
 
 
@@ -104,7 +163,7 @@ def _of_reducescatter(
     if operation.reduce_op == Sum:
         size = present_size(process_set_of(operation.process_set))
         scaled = [each * tf.cast(size, each.dtype) for each in scaled]
-    return _named(operation, "allgather", kind=kinds.ALLGATHER).run(scaled)
+    return run(_gathered(operation), scaled)
 
 
 _RULES: dict[
@@ -124,8 +183,12 @@ def _averaged(operation: GraphOperation) -> GraphOperation:
     )
 
 
+def _gathered(operation: GraphOperation) -> GraphOperation:
+    return _named(operation, "allgather", kind=kinds.ALLGATHER)
+
+
 def _named(operation: GraphOperation, verb: str, **changes: Any) -> GraphOperation:
-    """Return the operation as its gradient needs it, with a name of its own if it has one."""
+    """Return the operation for the gradient, with a name of its own if this one has a name."""
     name = f"gradient.{operation.name}" if operation.name else None
     return operation.but(name=unique(verb, name), ordered=False, **changes)
 

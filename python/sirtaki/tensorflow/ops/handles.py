@@ -1,4 +1,4 @@
-"""Asynchronous forms, for eager mode."""
+"""Asynchronous operations, for eager mode."""
 
 from __future__ import annotations
 
@@ -23,8 +23,15 @@ def allreduce_async(
 ) -> int:
     """Start `allreduce` of an eager tensor; return a handle for `synchronize`. Not differentiable.
 
+    Args:
+        tensor, name, op, prescale_factor, postscale_factor, process_set: As for `allreduce`.
+
+    Returns:
+        A handle; `synchronize(handle)` returns the reduced tensor.
+
     Raises:
-        RuntimeError: Within a graph, which starts operations as early as it can by itself.
+        RuntimeError: Within a graph, which itself starts operations as early as possible.
+        ValueError, TypeError: An argument is wrong; nothing was sent.
     """
     return numpy_ops.allreduce_async(
         _array(tensor), name, op, prescale_factor, postscale_factor, process_set
@@ -34,7 +41,15 @@ def allreduce_async(
 def allgather_async(
     tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
-    """Start `allgather` of an eager tensor; as `allreduce_async`."""
+    """Start `allgather` of an eager tensor; return a handle for `synchronize`.
+
+    Args:
+        tensor, name, process_set: As for `allgather`.
+
+    Raises:
+        RuntimeError: As for `allreduce_async`.
+        ValueError, TypeError: An argument is wrong; nothing was sent.
+    """
     return numpy_ops.allgather_async(_array(tensor), name, process_set)
 
 
@@ -44,7 +59,15 @@ def broadcast_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `broadcast` of an eager tensor; as `allreduce_async`."""
+    """Start `broadcast` of an eager tensor; return a handle for `synchronize`.
+
+    Args:
+        tensor, root_rank, name, process_set: As for `broadcast`.
+
+    Raises:
+        RuntimeError: As for `allreduce_async`.
+        ValueError, TypeError: An argument is wrong; nothing was sent.
+    """
     return numpy_ops.broadcast_async(_array(tensor), root_rank, name, process_set)
 
 
@@ -54,7 +77,15 @@ def alltoall_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `alltoall` of an eager tensor; its handle always gives (rows, received splits)."""
+    """Start `alltoall` of an eager tensor; its handle always returns (rows, received splits).
+
+    Args:
+        tensor, splits, name, process_set: As for `alltoall`.
+
+    Raises:
+        RuntimeError: As for `allreduce_async`.
+        ValueError, TypeError: An argument is wrong; nothing was sent.
+    """
     return numpy_ops.alltoall_async(
         _array(tensor), None if splits is None else _array(splits), name, process_set
     )
@@ -68,14 +99,30 @@ def reducescatter_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `reducescatter` of an eager tensor; as `allreduce_async`."""
+    """Start `reducescatter` of an eager tensor; return a handle for `synchronize`.
+
+    Args:
+        tensor, name, op, prescale_factor, postscale_factor, process_set: As for `reducescatter`.
+
+    Raises:
+        RuntimeError: As for `allreduce_async`.
+        ValueError, TypeError: An argument is wrong; nothing was sent.
+    """
     return numpy_ops.reducescatter_async(
         _array(tensor), name, op, prescale_factor, postscale_factor, process_set
     )
 
 
 def synchronize(handle: int) -> Any:
-    """Wait for a handle and return what its blocking form returns (alltoall: always a tuple)."""
+    """Wait for a handle and return the result of the blocking form (alltoall: always a tuple).
+
+    Args:
+        handle: From a function whose name ends in `_async`.
+
+    Raises:
+        ValueError: The handle is unknown, or was synchronized already.
+        HorovodInternalError: The operation failed; the message names the tensor and the reason.
+    """
     results = numpy_ops.synchronize(handle)
     if isinstance(results, tuple):
         return tuple(tf.convert_to_tensor(each) for each in results)
@@ -83,7 +130,14 @@ def synchronize(handle: int) -> Any:
 
 
 def poll(handle: int) -> bool:
-    """Tell whether the operation is done. ValueError for an unknown handle."""
+    """Return whether the operation is done.
+
+    Args:
+        handle: From a function whose name ends in `_async`.
+
+    Raises:
+        ValueError: The handle is unknown, or was synchronized already.
+    """
     return numpy_ops.poll(handle)
 
 
@@ -93,4 +147,4 @@ def _array(tensor: Any) -> Any:
             "asynchronous forms are for eager mode; within a graph use the plain form, of which "
             "several run at a time"
         )
-    return np.asarray(dense(tensor).numpy())  # of a scalar it is no array
+    return np.asarray(dense(tensor).numpy())  # numpy() of a scalar returns no array

@@ -1,4 +1,4 @@
-"""Names of operations, by which the ranks know what belongs together."""
+"""Names of operations, by which the ranks match them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sirtaki.core.operations.collectives import full_name
 
 
 def unique(verb: str, name: str | None) -> str:
-    """Return the name of an operation that is made now.
+    """Return the name of a new operation.
 
-    In eager mode operations without a name are matched by their order. Those of a graph run in
-    any order, so they are counted while it is traced: by the graph, since one rank may trace a
-    function more often than another.
+    In eager mode, operations without a name are matched by order. Those of a graph run in any
+    order, so they are counted during tracing, per graph, since one rank may trace a function more
+    often than another.
     """
     if tf.executing_eagerly():
         return full_name(verb, name)
@@ -31,7 +31,7 @@ def unique(verb: str, name: str | None) -> str:
 
 
 def in_a_loop() -> bool:
-    """Say whether what is traced now is part of a loop, whose rounds may run at the same time."""
+    """Return whether tracing is inside a loop, whose iterations may run in parallel."""
     graph = tf.compat.v1.get_default_graph()
     while _is_part(graph):
         if "While" in type(graph).__name__:
@@ -41,7 +41,7 @@ def in_a_loop() -> bool:
 
 
 def _is_part(graph: Any) -> bool:
-    """Say whether a graph is a branch, or a loop's body, or the gradient of one."""
+    """Return whether a graph is a branch, a loop's body, or the gradient of either."""
     return getattr(graph, "outer_graph", None) is not None and type(graph).__name__ != "FuncGraph"
 
 
@@ -52,9 +52,9 @@ def _counting(graph: Any) -> Any:
 
 
 def _name_of(graph: Any) -> str:
-    """Return a prefix for the operations of a function, "" for those of a graph of TensorFlow 1.
+    """Return a prefix for the operations of a function, "" in a graph of TensorFlow 1.
 
-    The numbers that TensorFlow puts into names count all that a process has traced, which differs.
+    TensorFlow's numbers in names count all traces of a process, which differ among ranks.
     """
     name = getattr(graph, "name", "")
     return re.sub(r"_\d+", "", name) + "/" if name else ""

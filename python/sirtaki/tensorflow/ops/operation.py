@@ -1,37 +1,32 @@
-"""One collective: at once in eager mode, else as a node of a graph."""
+"""The description of a TensorFlow collective."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import struct
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+import sirtaki
+from sirtaki import ffi
 from sirtaki.core.operations import codecs, kinds
 from sirtaki.core.operations.reduce_ops import Sum
-from sirtaki.tensorflow.ops.library import compiled
-from sirtaki.tensorflow.ops.names import in_a_loop
-
-_NAMES = {
-    kinds.ALLREDUCE: "sirtaki_allreduce",
-    kinds.ALLGATHER: "sirtaki_allgather",
-    kinds.BROADCAST: "sirtaki_broadcast",
-    kinds.ALLTOALL: "sirtaki_alltoall",
-    kinds.REDUCESCATTER: "sirtaki_reducescatter",
-    kinds.BARRIER: "sirtaki_barrier",
-    kinds.JOIN: "sirtaki_join",
-}
 
 
 @dataclass(frozen=True)
 class GraphOperation:
-    """What a collective does; the numbers are the core's.
+    """A collective and its arguments; the numbers are the core's.
 
     Attributes:
-        ordered: It keeps its place in a `tf.function`, and runs also if nobody uses its results.
-            Others run when their inputs are there, several at a time.
+        ordered: It keeps its position in a `tf.function`, and runs even if its results are unused.
+            Others run when their inputs are ready, several at a time.
     """
 
     kind: int
@@ -44,30 +39,14 @@ class GraphOperation:
     codec: int = codecs.NONE
     ordered: bool = False
 
-    def run(self, tensors: Sequence[Any] = (), splits: Any = None) -> list[Any]:
-        """Return the results: one for each tensor; then received splits, or the last to join.
-
-        Args:
-            tensors: Of one dtype.
-            splits: Of an alltoall: 1-D, int32.
-        """
-        if compiled() is None:
-            from sirtaki.tensorflow.ops import python_operations
-
-            return python_operations.run(self, tensors, splits)
-        # Rounds of a loop share the operation's name: they must not run at the same time.
-        ordered = self.ordered or in_a_loop()
-        run = getattr(compiled(), _NAMES[self.kind] + ("_ordered" if ordered else ""))
-        tickets = [] if ordered else [_ticket()]
-        result = run(*self._inputs(tensors, splits), *tickets, **self._attributes())
-        return [result] if self.kind in (kinds.BARRIER, kinds.JOIN) else list(result)
-
-    def _inputs(self, tensors: Sequence[Any], splits: Any) -> list[Any]:
+    def inputs(self, tensors: Sequence[Any], splits: Any) -> list[Any]:
+        """Return the inputs of the compiled operation."""
         if self.kind in (kinds.BARRIER, kinds.JOIN):
             return []
         return [tensors[0], splits] if self.kind == kinds.ALLTOALL else [list(tensors)]
 
-    def _attributes(self) -> dict[str, Any]:
+    def attributes(self) -> dict[str, Any]:
+        """Return the attributes of the compiled operation."""
         return {
             "tensor_name": self.name,
             "reduce_op": self.reduce_op,
@@ -80,7 +59,7 @@ class GraphOperation:
 
     @staticmethod
     def of_node(kind: int, node: Any) -> GraphOperation:
-        """Return what a node of a graph does."""
+        """Return the operation of a graph's node."""
 
         def number(name: str) -> int:
             return int(node.get_attr(name))
@@ -101,15 +80,40 @@ class GraphOperation:
         return replace(self, **changes)
 
 
-def _ticket() -> Any:
-    """Return what keeps TensorFlow from running operations of constants ahead."""
-    return 0 if tf.executing_eagerly() else compiled().sirtaki_ticket()
-
-
 def _bits(factor: float) -> int:
-    """Attributes of type float have but 32 bits."""
+    """Return the bits of a double as an integer, since float attributes have only 32 bits."""
     return int(struct.unpack("<q", struct.pack("<d", factor))[0])
 
 
 def _factor(bits: int) -> float:
     return float(struct.unpack("<d", struct.pack("<q", bits))[0])
+
+
+@cache
+def compiled() -> Any:
+    """Return the module of compiled operations, or None if they cannot be used.
+
+    `SIRTAKI_TF_OPS=0` disables them. Without them, operations run as Python functions of the graph,
+    which is slower, and the graph cannot be saved with them.
+    """
+    if os.environ.get("SIRTAKI_TF_OPS") == "0":
+        return None
+    path = str(Path(sirtaki.__file__).with_name("libsirtaki_tf.so"))
+    try:
+        operations = tf.load_op_library(path)
+        connect = ctypes.CDLL(path).sirtaki_tf_connect
+    except (tf.errors.OpError, OSError, AttributeError) as error:
+        return _unfit(str(error))
+    connect.argtypes = [ctypes.c_void_p]
+    connect.restype = ctypes.c_char_p
+    problem = connect(ffi.address())
+    return _unfit(problem.decode()) if problem else operations
+
+
+def _unfit(why: str) -> None:
+    warnings.warn(
+        f"the compiled operations do not serve TensorFlow {tf.__version__} ({why}); slower ones, "
+        "in Python, take their place",
+        RuntimeWarning,
+        stacklevel=2,
+    )

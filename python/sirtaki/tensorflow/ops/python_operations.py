@@ -1,4 +1,4 @@
-"""Collectives as Python functions of a graph, where the compiled ones do not serve."""
+"""Collectives as Python functions of a graph, if the compiled ones cannot be used."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from sirtaki.core.operations import kinds
 from sirtaki.core.operations.collectives import Collectives
 from sirtaki.core.operations.reduction import Reduction
 from sirtaki.core.world.participants import process_set_of
-from sirtaki.numpy.ops import TENSORS
-from sirtaki.tensorflow.ops.gradients import gradients_of
+from sirtaki.numpy.arrays import TENSORS
 from sirtaki.tensorflow.ops.operation import GraphOperation
 
 _collectives: Collectives[Any] = Collectives(TENSORS)
 
 
-def run(operation: GraphOperation, tensors: Sequence[Any], splits: Any) -> list[Any]:
-    """Do what `GraphOperation.run` does."""
+def run(
+    operation: GraphOperation,
+    tensors: Sequence[Any],
+    splits: Any,
+    gradients_of: Callable[..., list[Any]],
+) -> list[Any]:
+    """Do the same as `gradients.run`, with the same `gradients_of`."""
     if operation.kind == kinds.BARRIER:
         return [_node(lambda: _barrier(operation), [], [])]
     if operation.kind == kinds.JOIN:
@@ -57,24 +61,28 @@ def _results(operation: GraphOperation, inputs: Sequence[Any], splits: Any) -> l
 
 def _node(function: Callable[..., Any], inputs: Sequence[Any], types: Any) -> Any:
     results = tf.numpy_function(_with_our_text(function), inputs, types)
-    # In eager mode a list of one is but the one.
+    # In eager mode, TensorFlow returns a list of one item as the item.
     return [results] if isinstance(types, list) and tf.is_tensor(results) else results
 
 
 def _with_our_text(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function with errors that TensorFlow passes on as the compiled operations do."""
+    """Return the function, with errors that TensorFlow reports as for compiled operations."""
 
     def wrapped(*arrays: Any) -> Any:
         try:
             return function(*arrays)
         except MismatchError as error:
-            raise tf.errors.FailedPreconditionError(None, None, str(error)) from error
+            raise tf.errors.FailedPreconditionError(None, None, _named(error)) from error
         except HorovodInternalError as error:
-            raise tf.errors.AbortedError(None, None, str(error)) from error
+            raise tf.errors.AbortedError(None, None, _named(error)) from error
         except ValueError as error:
             raise tf.errors.InvalidArgumentError(None, None, str(error)) from error
 
     return wrapped
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _run(operation: GraphOperation, arrays: Sequence[Any]) -> list[Any]:

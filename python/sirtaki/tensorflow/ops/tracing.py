@@ -1,4 +1,4 @@
-"""What our functions are to TensorFlow's tracing."""
+"""The treatment of our functions by TensorFlow's tracing."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def plain_python(function: Function) -> Function:
-    """Keep `tf.function` from rewriting a function of ours, whose `if` is never about a tensor."""
+    """Keep `tf.function` from rewriting one of our functions, whose `if` never tests a tensor."""
     return cast("Function", tf.autograph.experimental.do_not_convert(function))

@@ -1,1 +1,1 @@
-"""Collectives on tensors of accelerators, by process groups that PyTorch itself has for them."""
+"""Collectives on accelerator tensors, through PyTorch's own process groups."""

@@ -1,4 +1,4 @@
-"""How a reduction becomes one that a process group of PyTorch's has, with our results."""
+"""Maps each reduction to one that PyTorch's process groups support, with our results."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch.distributed import ReduceOp
 
 from sirtaki.core.operations.reduce_ops import Average, Max, Min, Product, Sum
+from sirtaki.torch.ops import integers
 
 _OPERATORS = {
     Average: ReduceOp.SUM,
@@ -16,7 +17,7 @@ _OPERATORS = {
     Max: ReduceOp.MAX,
     Product: ReduceOp.PRODUCT,
 }
-# Of bools sum and maximum are "or", product and minimum are "and".
+# For bools, sum and maximum mean "or"; product and minimum mean "and".
 _BOOLS = {
     Average: ReduceOp.MAX,
     Sum: ReduceOp.MAX,
@@ -24,30 +25,37 @@ _BOOLS = {
     Min: ReduceOp.MIN,
     Product: ReduceOp.MIN,
 }
-# Groups do not reduce the first; sums wrap around alike in the wider type.
+# Groups do not reduce the left types; sums wrap around alike in the wider type.
 _CARRIERS = {torch.int16: torch.int32, torch.bool: torch.uint8}
-# The largest double that an int64 holds.
-_LARGEST = float((1 << 63) - 1024)
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The group's operator, factors before and after it, and the type in which it works."""
+    """The group's operator, the factors before and after it, and the type in which it works.
+
+    whole: The number of members, if integers are averaged.
+    """
 
     operator: ReduceOp.RedOpType
     before: float
     after: float
     carrier: torch.dtype
+    whole: int = 0
 
     def carried(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Return what the group is to reduce in place: `target`, or a tensor of another type."""
+        """Return the tensor that the group reduces in place: `target`, or one of another type."""
         if target is not source:
             target.copy_(source)
         scale(target, self.before)
+        if self.whole:
+            return integers.shares(target, self.whole)
         return target if self.carrier == target.dtype else target.to(self.carrier)
 
     def deliver(self, reduced: torch.Tensor, target: torch.Tensor) -> None:
-        """Write the result of a reduction to where it belongs."""
+        """Write the result of a reduction to its destination."""
+        if self.whole:
+            target.copy_(integers.average(reduced, self.whole, self.after, target.dtype))
+            return
         if reduced is not target:
             target.copy_(reduced)
         scale(target, self.after)
@@ -56,26 +64,26 @@ class Arithmetic:
 def arithmetic_of(
     op: int, before: float, after: float, dtype: torch.dtype, members: int, averages: bool
 ) -> Arithmetic:
-    """Return how a reduction is done.
+    """Return how to perform a reduction.
 
     Args:
-        op: The operator, with our number.
-        before: Factor of what goes in.
-        after: Factor of what comes out.
-        dtype: Of the tensors.
-        members: How many there are.
-        averages: Whether the group has an operator for averages of floats.
+        op: The operator, by our number.
+        before: Factor of the inputs.
+        after: Factor of the outputs.
+        dtype: The tensors' type.
+        members: The number of members.
+        averages: Whether the group has an operator that averages floats.
     """
     carrier = _CARRIERS.get(dtype, dtype)
     if dtype == torch.bool:
         return Arithmetic(_BOOLS[op], 1.0, 1.0, carrier)
     operator = _OPERATORS[op]
     if op == Average and not dtype.is_floating_point:
-        after *= 1.0 / members
-    elif op == Average and averages:
+        return Arithmetic(operator, before, after, torch.int64, whole=members)
+    if op == Average and averages:
         operator = ReduceOp.AVG
     elif op == Average:
-        before /= members  # before the sum, which might exceed what 16 bits hold
+        before /= members  # before the sum, which might overflow 16 bits
     return Arithmetic(operator, before, after, carrier)
 
 
@@ -86,6 +94,4 @@ def scale(tensor: torch.Tensor, factor: float) -> None:
     if tensor.dtype.is_floating_point:
         tensor.mul_(factor)
         return
-    limits = torch.iinfo(tensor.dtype)
-    product = (tensor.double() * factor).trunc_()
-    tensor.copy_(product.clamp_(float(limits.min), min(float(limits.max), _LARGEST)))
+    tensor.copy_(integers.clamped((tensor.double() * factor).trunc_(), tensor.dtype))

@@ -1,4 +1,4 @@
-"""The collectives for tensors of an accelerator, which the engine orders and we launch."""
+"""The collectives on accelerator tensors, which the engine orders and this module launches."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sirtaki.torch.ops.tensors import TorchTensors
 
 
 class DeviceCollectives(Collectives[torch.Tensor]):
-    """What `Collectives` does, but that the data never leave the accelerators.
+    """Like `Collectives`, but the data never leave the accelerators.
 
-    `synchronize` lets the current stream wait for the results, and returns.
+    `synchronize` makes the current stream wait for the results, and returns.
 
     Args:
         dispatcher: Launches them.
@@ -37,8 +37,8 @@ class DeviceCollectives(Collectives[torch.Tensor]):
         outputs: Sequence[torch.Tensor],
         finish: Callable[[Done], list[Any]],
     ) -> int:
-        # Aliases with a version counter of their own: what is done to them is seen by this thread
-        # as one change, when it was asked for.
+        # Aliases with their own version counters: this thread sees their changes as one, made at
+        # the call.
         aliases = {id(tensor): tensor.data for tensor in (*inputs, *outputs)}
         operation = DeviceOperation(
             [aliases[id(tensor)] for tensor in inputs], [aliases[id(tensor)] for tensor in outputs]

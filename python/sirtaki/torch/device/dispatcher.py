@@ -1,4 +1,4 @@
-"""The thread that launches operations on the accelerator, in the order that all ranks agreed on."""
+"""The thread that launches operations on the accelerator, in the order agreed by all ranks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sirtaki.torch.device.meeting import meet
 from sirtaki.torch.device.operation import Agreed, DeviceOperation
 from sirtaki.torch.ops.tensors import dtype_of
 
-# As long as this the end of a world waits for what is being launched.
+# How long the end of a world waits for operations being launched.
 _END_SECONDS = 10.0
 
 
 class Dispatcher:
-    """Launches what a world's members have agreed on, until the world ends.
+    """Launches the operations agreed by a world's members until the world ends.
 
-    Process sets get their inner groups when their first operation is due: at that point of the
+    Inner groups of process sets are made when their first operation is due: at that point of the
     order all members are there, and none waits for another one elsewhere.
 
     Args:
@@ -36,7 +36,7 @@ class Dispatcher:
         self.device = device
         self._world = world
         self._launches = world.engine.launches
-        # Who holds the handle keeps the operation.
+        # The holder of the handle keeps the operation alive.
         self._operations: weakref.WeakValueDictionary[int, DeviceOperation] = (
             weakref.WeakValueDictionary()
         )
@@ -50,14 +50,14 @@ class Dispatcher:
         world.at_close.append(self._close)
 
     def submit(self, request: _core.Request, operation: DeviceOperation) -> None:
-        """Mark a request as one that is launched here; the tensors are ready as of now."""
+        """Mark a request for launch here; the tensors are ready from now on."""
         number = next(self._numbers)
         operation.ready = self.device.record(self.device.current())
         self._operations[number] = operation
         request.launch_as(number)
 
     def await_results(self, operation: DeviceOperation) -> None:
-        """Let the current stream wait for an operation; blocks only until it is launched."""
+        """Make the current stream wait for an operation; block only until it is launched."""
         operation.launched.wait()
         if operation.error is not None:
             raise operation.error
@@ -66,7 +66,7 @@ class Dispatcher:
         self.device.share(operation.outputs, current)
 
     def _run(self) -> None:
-        with contextlib.suppress(Exception):  # what ended the world is for `_watch`
+        with contextlib.suppress(Exception):  # `_watch` handles the error that ended the world
             while batch := self._launches.take():
                 self._launch(batch)
             self._leave_groups()
@@ -85,7 +85,7 @@ class Dispatcher:
             agreed.operation.end(done)
 
     def _put(self, group: InnerGroup, batch: Sequence[Agreed]) -> object:
-        """Put a batch on the side stream, behind the tensors that it needs."""
+        """Put a batch on the side stream, after the tensors that it needs."""
         side = self.device.side()
         for agreed in batch:
             operation = agreed.operation
@@ -104,7 +104,7 @@ class Dispatcher:
         operation = self._operations.get(launch.number)
         if operation is not None:
             return operation
-        # This rank has joined, and contributes zeros.
+        # This rank has joined and contributes zeros.
         zeros = [self.device.empty(shape, dtype_of(launch.dtype)) for shape in launch.shapes]
 
         def clear() -> None:
@@ -121,9 +121,9 @@ class Dispatcher:
         return self._groups[members]
 
     def _give_up(self, batch: Sequence[Agreed], error: Exception) -> None:
-        """End the world, whose other ranks wait for this one's part on their accelerators."""
+        """End the world, whose other ranks wait for this rank's part on their accelerators."""
         if self._ended.is_set():
-            return  # that is why
+            return  # this error is a consequence of it
         why = f"an operation could not be launched on the {self.device.backend} device: {error}"
         failure = HorovodInternalError(f"rank {self._world.topology.rank}: {why}")
         failure.__cause__ = error
@@ -132,13 +132,14 @@ class Dispatcher:
         self._world.engine.abort(why)
 
     def _watch(self) -> None:
-        """When the world is lost, end what is on the accelerator and what is being launched."""
+        """When the world is lost, end running operations and those being launched."""
         try:
             self._launches.await_end()
         except Exception as error:
             self._ended.set()
-            for operation in list(self._operations.values()):
-                if not operation.launched.is_set():
+            for ref in self._operations.valuerefs():  # others may be added meanwhile
+                operation = ref()
+                if operation is not None and not operation.launched.is_set():
                     operation.end(error=error)
             for group in list(self._groups.values()):
                 group.abort()

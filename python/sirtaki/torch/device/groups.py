@@ -1,4 +1,4 @@
-"""The collectives of some ranks on their accelerators."""
+"""The collectives of a set of ranks on their accelerators."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sirtaki.torch.device.operation import Agreed, rows_of
 
 
 class InnerGroup:
-    """Runs operations in a process group of PyTorch's own.
+    """Runs operations in one of PyTorch's process groups.
 
     Args:
         backend: The group's backend.
-        averages: Whether it divides sums of floats by the number of members itself.
+        averages: Whether it can average floats itself.
     """
 
     def __init__(self, backend: Any, averages: bool) -> None:
@@ -40,21 +40,21 @@ class InnerGroup:
         }
 
     def run(self, batch: Sequence[Agreed]) -> None:
-        """Put operations of one kind on the current stream, as one where the group can do that."""
+        """Put operations of one kind on the current stream, coalesced if the group supports it."""
         with torch.no_grad():
             self._runs[batch[0].launch.kind](batch)
 
     def abort(self) -> None:
-        """End what is under way, from any thread."""
+        """End running operations, from any thread."""
         _method(self._backend, "abort", "_abort")()
 
     def close(self) -> None:
-        """Leave in good order; nothing is under way."""
+        """Close the group in order; no operation is running."""
         _method(self._backend, "shutdown", "_shutdown")()
 
     @contextmanager
     def _together(self) -> Iterator[Callable[[dist.Work], None]]:
-        """Coalesce what is started within, and let the stream wait for it."""
+        """Coalesce the operations started within, and make the stream wait for them."""
         works: list[dist.Work] = []
         if not getattr(self._backend, "supports_coalescing", False):
             yield works.append
@@ -117,7 +117,7 @@ class InnerGroup:
         if len(set(rows)) == 1:
             add(self._gather_whole(_raw(target), _raw(source)))
             return
-        # Members give different numbers of rows: each in turn gives its own to the others.
+        # Members contribute different numbers of rows: each broadcasts its own in turn.
         parts = target.split(rows)
         parts[rank].copy_(source)
         for member, part in enumerate(parts):
@@ -168,7 +168,7 @@ class InnerGroup:
         arithmetic: Arithmetic,
         add: Callable[[dist.Work], None],
     ) -> torch.Tensor:
-        """Return what this rank gets of the sum of the ranks' tensors."""
+        """Return this rank's part of the sum of the ranks' tensors."""
         carried = arithmetic.carried(source, torch.empty_like(source))
         parts = carried.split(rows_of(source.shape[0], agreed.size))
         if source.shape[0] % agreed.size == 0:
@@ -176,7 +176,7 @@ class InnerGroup:
             own = torch.empty_like(parts[0])
             add(self._scatter_whole(own, carried, options))
             return own
-        # Members get different numbers of rows: each in turn gets its own.
+        # Members receive different numbers of rows: each receives its own in turn.
         for member, part in enumerate(parts):
             if part.numel():
                 root = _options(c10d.ReduceOptions, reduceOp=arithmetic.operator, rootRank=member)
@@ -194,14 +194,14 @@ def _options(kind: Any, **fields: Any) -> Any:
 
 
 def _method(backend: Any, *names: str) -> Callable[..., Any]:
-    """Return the method that a version of PyTorch has under one of these names."""
+    """Return the method under the first of these names that this PyTorch version has."""
     for name in names:
         if hasattr(backend, name):
             found: Callable[..., Any] = getattr(backend, name)
             return found
-    return lambda: None  # Gloo has not always had an end
+    return lambda: None  # older versions of Gloo have none
 
 
 def _raw(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor's bytes: what is only moved may have types that groups do not know."""
+    """Return the tensor's bytes, since data that is only moved may have unsupported types."""
     return tensor.reshape(-1).view(torch.uint8)

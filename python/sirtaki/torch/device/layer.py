@@ -1,4 +1,4 @@
-"""What the adapter needs of an accelerator: whose tensors are its, streams, events, a group."""
+"""The interface to an accelerator: its tensors, streams, events and process groups."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import torch
 import torch.distributed as dist
@@ -17,13 +17,17 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 _HIGH_PRIORITY = -1
-# NCCL's groups read these when they are made: by default they end the process when an operation
-# fails or a thread of theirs is late. Our engine finds lost ranks, and raises an error.
+# NCCL's groups read these at creation: by default they end the process when an operation fails or
+# one of their threads is late. Our engine detects lost ranks and raises an error instead.
 _CALM = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "TORCH_NCCL_ENABLE_MONITORING": "0"}
 
 
+# PyTorch's process groups for accelerators; ROCm's devices are also called cuda.
+_BACKENDS: Final = {"cuda": "nccl", "xpu": "xccl"}
+
+
 class Device(Protocol):
-    """One accelerator, which all tensors of this process are on."""
+    """The accelerator that holds all tensors of this process."""
 
     backend: str
     """The process group's name, for people."""
@@ -31,10 +35,10 @@ class Device(Protocol):
     """Whether the group divides sums of floats by the number of members itself."""
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        """Say whether the tensor is on this kind of device; ValueError if on another of them."""
+        """Return whether the tensor is on this device; ValueError if on another one of its kind."""
 
     def identity(self) -> str:
-        """Return what tells the device apart from all others of its host."""
+        """Return an identity unique among the devices of this host."""
 
     def make_group(self, store: Store, rank: int, size: int, timeout: timedelta) -> Any:
         """Return a backend of `torch.distributed` for these members."""
@@ -46,29 +50,29 @@ class Device(Protocol):
         """Return the stream on which everything is launched."""
 
     def record(self, stream: Any) -> Any:
-        """Return an event: all that is on the stream by now has been done."""
+        """Record an event that completes when all current work of the stream has completed."""
 
     def wait(self, stream: Any, event: Any) -> None:
-        """Let what is put on the stream from now on begin after the event."""
+        """Make later work on the stream wait for the event."""
 
     def launch(self, work: Callable[[], None]) -> None:
-        """Put what `work` does on the side stream."""
+        """Put the work of `work` on the side stream."""
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Return a new tensor for use on the side stream."""
 
     def share(self, tensors: Sequence[torch.Tensor], stream: Any) -> None:
-        """Keep the tensors' memory until what is on the stream by then has used it."""
+        """Keep the tensors' memory until the stream's current work has used it."""
 
     def finish(self) -> None:
         """Block this thread until the side stream is empty."""
 
 
 class TorchDevice:
-    """An accelerator that PyTorch has a module for.
+    """An accelerator supported by a module of PyTorch.
 
     Args:
-        kind: What its tensors' `device.type` is.
+        kind: The `device.type` of its tensors.
         backend: The process group for it: "nccl" or "xccl".
     """
 
@@ -81,7 +85,7 @@ class TorchDevice:
         self._side: Any = None
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        """Say whether the tensor is on this device."""
+        """Return whether the tensor is on this device."""
         if tensor.device.type != self._kind:
             return False
         if self._index is None:
@@ -106,7 +110,7 @@ class TorchDevice:
         return state.local_rank() % int(self._module.device_count())
 
     def identity(self) -> str:
-        """Return the device's UUID where PyTorch tells it."""
+        """Return the device's UUID if PyTorch provides it."""
         properties = self._module.get_device_properties(self._place)
         uuid = getattr(properties, "uuid", None)
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
@@ -133,17 +137,17 @@ class TorchDevice:
         return self._side
 
     def record(self, stream: Any) -> Any:
-        """Return an event: all that is on the stream by now has been done."""
+        """Record an event that completes when all current work of the stream has completed."""
         event = self._module.Event()
         event.record(stream)
         return event
 
     def wait(self, stream: Any, event: Any) -> None:
-        """Let what is put on the stream from now on begin after the event."""
+        """Make later work on the stream wait for the event."""
         stream.wait_event(event)
 
     def launch(self, work: Callable[[], None]) -> None:
-        """Put what `work` does on the side stream."""
+        """Put the work of `work` on the side stream."""
         with self._module.stream(self.side()):
             work()
 
@@ -153,7 +157,7 @@ class TorchDevice:
             return torch.empty(tuple(shape), dtype=dtype, device=self._place)
 
     def share(self, tensors: Sequence[torch.Tensor], stream: Any) -> None:
-        """Keep the tensors' memory until what is on the stream by then has used it."""
+        """Keep the tensors' memory until the stream's current work has used it."""
         for tensor in tensors:
             tensor.record_stream(stream)
 
@@ -164,7 +168,7 @@ class TorchDevice:
 
 @contextmanager
 def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
-    """Set variables that the user has not set, and unset them again."""
+    """Set variables that the user has not set, and unset them afterwards."""
     added = {name: value for name, value in defaults.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -172,3 +176,92 @@ def _environment(defaults: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name in added:
             os.environ.pop(name, None)
+
+
+class GlooOnCpu:
+    """The CPU as a device with PyTorch's Gloo, for `sirtaki bench compare`.
+
+    It is synchronous: it has no streams.
+    """
+
+    backend = "gloo"
+    averages = False
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Return whether the tensor is in CPU memory."""
+        return tensor.device.type == "cpu"
+
+    def identity(self) -> str:
+        """Return an identity that no other process has."""
+        return f"cpu of process {os.getpid()}"
+
+    def make_group(self, store: Store, rank: int, size: int, timeout: timedelta) -> Any:
+        """Return a backend of `torch.distributed` for these members."""
+        return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+
+    def current(self) -> None:
+        """Return None: there are no streams."""
+
+    def side(self) -> None:
+        """Return None: there are no streams."""
+
+    def record(self, stream: None) -> None:
+        """Return None: all calls have completed."""
+
+    def wait(self, stream: None, event: None) -> None:
+        """Do nothing."""
+
+    def launch(self, work: Callable[[], None]) -> None:
+        """Do the work."""
+        work()
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Return a new tensor."""
+        return torch.empty(tuple(shape), dtype=dtype)
+
+    def share(self, tensors: Sequence[torch.Tensor], stream: None) -> None:
+        """Do nothing: a reference to a tensor keeps its memory."""
+
+    def finish(self) -> None:
+        """Do nothing."""
+
+
+# By `tensor.device.type`; None: served through CPU memory. Filled on demand.
+devices: dict[str, Device | None] = {
+    "cpu": GlooOnCpu() if os.environ.get("SIRTAKI_BENCH_GLOO") == "1" else None
+}
+
+
+def device_of(tensor: torch.Tensor) -> Device | None:
+    """Return the accelerator of a tensor, if it has a process group; otherwise None.
+
+    Raises:
+        ValueError: The tensor is on a different device than earlier tensors.
+    """
+    kind = tensor.device.type
+    device = devices[kind] if kind in devices else _find(kind)
+    return device if device is not None and device.holds(tensor) else None
+
+
+def _find(kind: str) -> Device | None:
+    devices[kind] = None
+    backend = _BACKENDS.get(kind)
+    if backend is not None and is_available(kind):
+        devices[kind] = TorchDevice(kind, backend)
+    return devices[kind]
+
+
+def is_available(kind: str) -> bool:
+    """Return whether there is a device of this kind with a PyTorch process group."""
+    module = getattr(torch, kind, None)
+    if module is None or not dist.is_available():
+        return False
+    has_backend = getattr(dist, f"is_{_BACKENDS[kind]}_available", None)
+    return has_backend is not None and bool(has_backend()) and bool(module.is_available())
+
+
+def all_devices() -> list[Device]:
+    """Return this process's accelerators that have a process group."""
+    kinds = dict.fromkeys((*devices, *_BACKENDS))
+    found = [devices[kind] if kind in devices else _find(kind) for kind in kinds]
+    return [device for device in found if device is not None]

@@ -1,4 +1,4 @@
-"""An operation on an accelerator, from its submission until its results may be used."""
+"""An operation on an accelerator, from submission until its results may be used."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sirtaki.core.operations import kinds
 
 @dataclass(eq=False)
 class DeviceOperation:
-    """What the caller gave, and what comes of it.
+    """The caller's tensors, and the state of the operation.
 
-    inputs: read, in row order. outputs: written; made at launch where the caller gives none. ready:
-    event after which the inputs hold what they shall. done: event after which the outputs do.
+    inputs: read, in row order. outputs: written; made at launch if the caller passes none. ready:
+    event after which the inputs are complete. done: event after which the outputs are.
     """
 
     inputs: list[torch.Tensor]
@@ -30,14 +30,14 @@ class DeviceOperation:
     launched: threading.Event = field(default_factory=threading.Event)
 
     def end(self, done: Any = None, error: BaseException | None = None) -> None:
-        """Say that it was launched, or why it could not be."""
+        """Mark it as launched, or store the error of its launch."""
         self.done, self.error = done, error
         self.launched.set()
 
 
 @dataclass(frozen=True)
 class Agreed:
-    """An operation with what all members have agreed on; `rank` is this one's place among them."""
+    """An operation with values agreed by all members; `rank` is this rank's index among them."""
 
     operation: DeviceOperation
     launch: _core.Launch
@@ -45,27 +45,27 @@ class Agreed:
 
     @property
     def size(self) -> int:
-        """How many members there are."""
+        """The number of members."""
         return len(self.launch.ranks)
 
     @property
     def root(self) -> int:
-        """The root's place among the members."""
+        """The root's index among the members."""
         return self.launch.ranks.index(self.launch.root)
 
     def rows(self, tensor: int) -> list[int]:
-        """Return how many rows of the so many-th result come from each member."""
+        """Return the number of rows of the given result that come from each member."""
         sizes, size = self.launch.sizes, self.size
         if self.launch.kind == kinds.ALLTOALL:
             return list(sizes[self.rank :: size])
         return list(sizes[tensor * size : (tensor + 1) * size])
 
     def sent_rows(self) -> list[int]:
-        """Return how many rows go to each member in alltoall."""
+        """Return the number of rows sent to each member in alltoall."""
         return list(self.launch.sizes[self.rank * self.size : (self.rank + 1) * self.size])
 
     def result_shapes(self) -> list[Sequence[int]]:
-        """Return the shapes of results that the caller gives no tensors for."""
+        """Return the shapes of results for which the caller passes no tensors."""
         shapes: list[Sequence[int]] = []
         for i, tensor in enumerate(self.operation.inputs):
             if self.launch.kind == kinds.REDUCESCATTER:
@@ -77,6 +77,6 @@ class Agreed:
 
 
 def rows_of(rows: int, members: int) -> list[int]:
-    """Return how many rows each member gets: the first ones get one more."""
+    """Return the number of rows of each member: the first ones get one extra row."""
     each, rest = divmod(rows, members)
     return [each + (member < rest) for member in range(members)]

@@ -1,6 +1,6 @@
 """`torch.distributed` on our engine: `init_process_group("sirtaki")`.
 
-Nothing more is needed where sirtaki is installed; importing this module registers the backend where
+Where Sirtaki is installed nothing else is needed; importing this module registers the backend where
 PyTorch's own discovery is off.
 """
 

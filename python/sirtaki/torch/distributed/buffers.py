@@ -1,4 +1,4 @@
-"""How tensors of a program become memory that the engine works on, and what comes back."""
+"""Conversion between a program's tensors and memory that the engine works on."""
 
 from __future__ import annotations
 
@@ -8,73 +8,83 @@ from typing import NamedTuple
 import torch
 
 from sirtaki.core.operations.reduce_ops import Max, Min
-from sirtaki.torch.ops.tensors import REDUCIBLE, TorchTensors, check_dense, host_copy, is_plain
+from sirtaki.torch.ops.tensors import (
+    REDUCIBLE,
+    TorchTensors,
+    check_apart,
+    check_dense,
+    check_writable,
+    host_copy,
+    is_plain,
+)
 
 _tensors = TorchTensors()
 
 
 class Buffer(NamedTuple):
-    """A tensor in row order in CPU memory, and the program's tensor that it stands for."""
+    """A tensor in row order in CPU memory, and the program's tensor behind it."""
 
     memory: torch.Tensor
     tensor: torch.Tensor
 
     @property
     def address(self) -> int:
-        """Where its first element is."""
+        """The address of its first element."""
         return self.memory.data_ptr()
 
     @property
     def elements(self) -> int:
-        """How many there are."""
+        """The number of elements."""
         return self.memory.numel()
 
     @property
     def place(self) -> tuple[int, int]:
-        """Where it is and its number of bytes."""
+        """Its address and number of bytes."""
         return self.memory.data_ptr(), self.memory.nbytes
 
     @property
     def dtype(self) -> int:
-        """The engine's number of its type."""
+        """The engine's code of its type."""
         return _tensors.view(self.memory)[2]
 
     def give_back(self) -> None:
-        """Let the program's tensor have what is in the memory."""
+        """Copy the memory to the program's tensor."""
         if self.memory is not self.tensor:
             with torch.no_grad():
                 self.tensor.copy_(self.memory.view(self.tensor.shape))
 
 
 def source(tensor: torch.Tensor) -> Buffer:
-    """Return a tensor to be read: itself, or a copy in row order in CPU memory."""
+    """Return a tensor to read: itself, or a copy in row order in CPU memory."""
     tensor = check_dense(tensor).detach()
     return Buffer(_tensors.contiguous(host_copy(tensor)), tensor)
 
 
 def target(tensor: torch.Tensor) -> Buffer:
-    """Return a tensor to be written, whatever it holds now."""
+    """Return a tensor to write; its current contents do not matter."""
     tensor = check_dense(tensor).detach()
     if is_plain(tensor):
         return Buffer(tensor, tensor)
+    check_writable(tensor)
     return Buffer(torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu"), tensor)
 
 
 def in_place(tensor: torch.Tensor) -> Buffer:
-    """Return a tensor to be read and then written."""
+    """Return a tensor to read and then write."""
     tensor = check_dense(tensor).detach()
-    return Buffer(tensor, tensor) if is_plain(tensor) else source(tensor)
+    return Buffer(tensor, tensor) if is_plain(tensor) else source(check_writable(tensor))
 
 
 def joined(tensors: Sequence[torch.Tensor]) -> Buffer:
-    """Return the elements of several tensors one after another, to be read."""
+    """Return the elements of several tensors concatenated, to read."""
     flat = torch.cat([source(tensor).memory.reshape(-1) for tensor in tensors])
     return Buffer(flat, flat)
 
 
 def room_for(tensors: Sequence[torch.Tensor]) -> tuple[Buffer, Callable[[], None]]:
-    """Return room for the elements of several tensors, and what hands them out once written."""
-    checked = [check_dense(tensor).detach() for tensor in tensors]
+    """Return a buffer for the elements of several tensors, and a function that distributes it."""
+    checked = [check_writable(check_dense(tensor)).detach() for tensor in tensors]
+    check_apart(checked)
     flat = torch.empty(
         sum(tensor.numel() for tensor in checked), dtype=checked[0].dtype, device="cpu"
     )
@@ -88,10 +98,10 @@ def room_for(tensors: Sequence[torch.Tensor]) -> tuple[Buffer, Callable[[], None
 
 
 def reducible(tensor: torch.Tensor, op: int) -> torch.Tensor:
-    """Return a tensor that the engine can reduce so.
+    """Return a tensor that the engine can reduce with this operator.
 
     Raises:
-        ValueError: The type cannot be reduced, or not so.
+        ValueError: The type cannot be reduced, or not with this operator.
     """
     if tensor.is_complex() and op in (Min, Max):
         raise ValueError("complex numbers have no minimum and no maximum")

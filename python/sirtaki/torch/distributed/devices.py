@@ -1,4 +1,4 @@
-"""Tensors of accelerators in a group: a process group of PyTorch's own moves them."""
+"""Accelerator tensors in a group, moved by one of PyTorch's process groups."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from sirtaki.core.world.world import World
 from sirtaki.stand_in import NAME
-from sirtaki.torch.device.layer import Device
-from sirtaki.torch.device.meeting import exchange, shared_device
-from sirtaki.torch.device.routes import device_of
+from sirtaki.torch.device.layer import Device, device_of
+from sirtaki.torch.device.members import exchange, shared_device
 
-# Our name of each operation, and those that backends have for it.
+# Our name of each operation, and its names in backends.
 _NAMES = {
     "allreduce": ("allreduce",),
     "allreduce_coalesced": ("allreduce_coalesced",),
@@ -38,10 +37,10 @@ _log = logging.getLogger("sirtaki.device")
 
 
 class Devices:
-    """Hands operations on an accelerator's tensors to an inner group, made for the first of them.
+    """Delegates operations on accelerator tensors to an inner group, made on first use.
 
-    As with every group of `torch.distributed`, the members call them in one order. Where two
-    members use one device all go through CPU memory.
+    As with every group of `torch.distributed`, the members call them in the same order. If two
+    members share one device, all operations go through CPU memory.
     """
 
     _world: World
@@ -53,16 +52,16 @@ class Devices:
     _stages = False
 
     def stage_all(self) -> None:
-        """Let all tensors go through CPU memory."""
+        """Send all tensors through CPU memory."""
         self._stages = True
 
     def mover(self, device: torch.device) -> str:
-        """Return what moves the tensors of a device: us, or the backend of an inner group."""
+        """Return the name of the backend for a device's tensors: ours, or an inner group's."""
         found = None if self._stages else device_of(torch.empty(0, device=device))
         return NAME if found is None else found.backend
 
     def _inner_for(self, tensor: torch.Tensor | None) -> Any:
-        """Return the backend for a tensor; None: CPU memory serves it."""
+        """Return the backend for a tensor; None: use CPU memory."""
         if tensor is None or self._stages:
             return None
         device = device_of(tensor)
@@ -87,7 +86,7 @@ class Devices:
         return device.make_group(store, self._group_rank, self._group_size, limit)
 
     def _leave_inner(self, how: str) -> None:
-        """Call "shutdown" or "abort" of the inner group, where it has that."""
+        """Call "shutdown" or "abort" of the inner group, if it has that method."""
         inner, self._inner = self._inner, None
         self._stages = True
         getattr(inner, how, _nothing)()
@@ -95,7 +94,7 @@ class Devices:
 
 def _serve(name: str) -> Callable[..., Any]:
     def operation(self: Any, *arguments: Any, **options: Any) -> Any:
-        inner = self._inner_for(_first_tensor(arguments))
+        inner = self._inner_for(_first_tensor((*arguments, *options.values())))
         if inner is None:
             return getattr(super(Devices, self), name)(*arguments, **options)
         method = next(getattr(inner, n) for n in _NAMES[name] if hasattr(inner, n))
@@ -123,4 +122,4 @@ def _first_tensor(arguments: Sequence[Any]) -> torch.Tensor | None:
 
 
 def _nothing() -> None:
-    """Do what is left to do where there is nothing."""
+    """Finish an operation with nothing left to do."""

@@ -1,4 +1,4 @@
-"""What PyTorch has functions for that refuse every backend but its own."""
+"""Replacements for PyTorch functions that refuse every backend but PyTorch's own."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def monitored_barrier(
     timeout: timedelta | float | None = None,
     wait_all_ranks: bool = False,
 ) -> None:
-    """Wait until all ranks of a group have come, or name those that have not.
+    """Wait until all ranks of a group have arrived, or name those that have not.
 
     Args:
-        group: One of ours; default: that of all ranks.
-        timeout: How long to wait, seconds if it is a number; default: as long as the group does.
-        wait_all_ranks: Whether rank 0 names all ranks that did not come, or only the first.
+        group: One of ours; default: the group of all ranks.
+        timeout: The time limit, in seconds if it is a number; default: the group's.
+        wait_all_ranks: Whether rank 0 names all missing ranks, or only the first.
 
     Raises:
-        CollectiveTimeoutError: Some ranks did not come.
+        CollectiveTimeoutError: Some ranks did not arrive.
     """
     if not isinstance(timeout, timedelta | None):
         timeout = timedelta(seconds=timeout)
@@ -34,14 +34,14 @@ def monitored_barrier(
 
 
 def moved_by(group: dist.ProcessGroup | None = None, device: torch.device | str = "cpu") -> str:
-    """Return what really moves a group's tensors, whatever name the program asked for.
+    """Return the backend that moves a group's tensors, whatever name the program requested.
 
     Args:
-        group: Any, ours or not; default: that of all ranks.
-        device: Where the tensors are.
+        group: Any group; default: the group of all ranks.
+        device: The device of the tensors.
 
     Returns:
-        "sirtaki", or the name of the backend of PyTorch's that moves them.
+        "sirtaki", or the name of PyTorch's backend that moves them.
     """
     found = group or _default()
     if isinstance(found, Group):
@@ -60,18 +60,18 @@ def split_group(
     """Divide a group; all of its members call it with the same lists.
 
     Args:
-        parent_pg: One of ours; default: that of all ranks.
-        split_ranks: The members of each new group, by their numbers in the one that is divided.
-        timeout: After how long an operation that not all members have called fails.
-        pg_options: Nothing: our groups have no options.
-        group_desc: What to say of the new groups.
-        backend: That of the group that is divided, which is the only one possible.
+        parent_pg: One of ours; default: the group of all ranks.
+        split_ranks: The members of each new group, by their numbers in `parent_pg`.
+        timeout: The time after which an operation not called by all members fails.
+        pg_options: Unused: our groups have no options.
+        group_desc: A description of the new groups.
+        backend: The backend of `parent_pg`, the only valid value.
 
     Returns:
-        The new group that this rank is in, None if it is in none of them.
+        The new group of this rank, or None if it is in none.
 
     Raises:
-        ValueError: The lists do not divide the group, or another backend is asked for.
+        ValueError: The lists do not divide the group, or another backend is requested.
     """
     parent = _ours(parent_pg, "split_group")
     made_as = dist.get_backend(parent)
@@ -87,7 +87,7 @@ def split_group(
             part = dist.new_group(
                 [everyone[rank] for rank in own],
                 timeout,
-                # PyTorch refuses to let the members of MPI's alone make a group.
+                # PyTorch does not let only the new members create a group of MPI.
                 backend=NAME if made_as == "mpi" else made_as,
                 use_local_synchronization=True,
                 group_desc=group_desc,

@@ -1,4 +1,4 @@
-"""What our works and groups need where PyTorch's C++ code and its compiler handle them."""
+"""Support for our works and groups in PyTorch's C++ code and its compiler."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 from torch._C import _dynamo
 
-# Its stubs do not know that it can be derived from.
+# Its stubs do not declare it as a base class.
 _ProcessGroup: Any = dist.ProcessGroup
 
 
 class PythonWork(dist.Work):
-    """A work that is written in Python.
+    """A work implemented in Python.
 
-    C++ code that is given one keeps its C++ half alone: when nothing in Python has the work any
-    more, the half knows none of our methods, and a wait for it never ends. What is given to C++ is
-    therefore a work of C++ that keeps the whole.
+    C++ code that receives one keeps only its C++ half: once Python drops the work, that half has
+    none of our methods, and a wait for it never ends. So C++ receives a C++ work that keeps the
+    whole object alive.
     """
 
     def boxed(self) -> Any:
-        """Return what TorchScript takes for a work."""
+        """Return TorchScript's form of a work."""
         return dist.Work.boxed(_whole(self))
 
 
 class _Hand(_ProcessGroup):  # type: ignore[misc]
-    """A group from which C++ takes a work, as from any group in Python: whole."""
+    """A group that passes one work to C++ as a whole, as Python groups do."""
 
     def __init__(self, work: dist.Work) -> None:
         super().__init__(0, 1)
@@ -55,7 +55,7 @@ def _takes_whole_works(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def serve_works() -> None:
-    """Let every function of PyTorch that takes a work from Python take ours whole."""
+    """Make every PyTorch function that takes a Python work keep ours whole."""
     for owner, name in ((c10d, "_register_work"), (c10d.Reducer, "_set_forward_pass_work_handle")):
         theirs = getattr(owner, name, None)
         if theirs is not None:
@@ -63,10 +63,10 @@ def serve_works() -> None:
 
 
 def run_untraced(*classes: type) -> None:
-    """Let a program that torch.compile runs call the methods of classes as they are.
+    """Make programs run by torch.compile call the methods of classes untraced.
 
-    PyTorch's C++ code calls them in the midst of it, as when DDP makes its buckets anew. With them
-    all that they call is left alone.
+    PyTorch's C++ code calls them during such programs, for example when DDP rebuilds its buckets.
+    All their callees are left untraced, too.
     """
     for class_ in classes:
         for code in _codes_of(class_):
@@ -78,19 +78,20 @@ def _leave_alone(code: types.CodeType) -> None:
     if hasattr(frames, "set_code_exec_strategy"):
         skip = frames._FrameAction.SKIP
         frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
-    elif hasattr(frames, "skip_code"):  # as older versions of PyTorch have it
+    elif hasattr(frames, "skip_code"):  # the interface of older PyTorch versions
         frames.skip_code(code)
 
 
 def _codes_of(class_: type) -> Iterator[types.CodeType]:
-    """Find the code of all methods that are ours, and of the functions in them."""
+    """Yield the code of all methods of ours, and of functions nested in them."""
     for base in class_.__mro__:
         if not base.__module__.startswith("sirtaki."):
             continue
         for member in vars(base).values():
-            function = inspect.unwrap(getattr(member, "fget", None) or member)
-            if inspect.isfunction(function):
+            function = getattr(member, "fget", None) or member
+            while inspect.isfunction(function):
                 yield from _with_inner(function.__code__)
+                function = getattr(function, "__wrapped__", None)
 
 
 def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:

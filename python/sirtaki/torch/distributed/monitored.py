@@ -1,4 +1,4 @@
-"""A barrier that knows who has not come: at the store, so that it works where nothing else does."""
+"""A barrier that names missing ranks, at the store, so that it works without an engine."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import time
 from sirtaki import _core
 from sirtaki.core.errors import CollectiveTimeoutError
 from sirtaki.core.operations import kinds
-from sirtaki.torch.distributed.store import TorchStore
+from sirtaki.torch.distributed.meeting.store import TorchStore
 
-# Who waits at the engine looks at the store so often.
+# How often a rank that waits at the engine checks the store.
 _LOOK_SECONDS = 0.5
 
 
 class _Pulse:
-    """A barrier of the engine beside the one at the store, which knows nothing of the ranks' lives.
+    """An engine's barrier beside the store's, which cannot detect lost ranks.
 
     Args:
         engine: The engine of the group.
-        name: Of the barrier; all ranks that come have the same.
+        name: The barrier's name, the same on all ranks.
     """
 
     def __init__(self, engine: _core.Engine, name: str) -> None:
@@ -29,13 +29,13 @@ class _Pulse:
         self.all_came = False
 
     def feel(self, seconds: float) -> None:
-        """Wait until all ranks have come, or so long; raises what a rank was lost by."""
+        """Wait for all ranks or until the time limit; raises the error of a lost rank."""
         if not self._engine.wait(self._handle, seconds, for_ever=False):
             return
         try:
             self._handle.check()
             self.all_came = True
-        except CollectiveTimeoutError:  # the group's patience, which may end before the program's
+        except CollectiveTimeoutError:  # the group's time limit, which may end before the program's
             self._repeats += 1
             self._start()
 
@@ -45,12 +45,12 @@ class _Pulse:
 
 
 class MonitoredBarrier:
-    """The monitored barriers of one rank of a group, one after another.
+    """The successive monitored barriers of one rank of a group.
 
     Args:
-        store: Where the members have met.
+        store: The store of the meeting.
         rank: This process's number in the group.
-        size: How many members there are.
+        size: The number of members.
     """
 
     def __init__(self, store: TorchStore, rank: int, size: int) -> None:
@@ -60,16 +60,16 @@ class MonitoredBarrier:
         self._count = 0
 
     def wait(self, engine: _core.Engine, seconds: float, wait_all_ranks: bool) -> None:
-        """Wait until all ranks have come to their barrier with this number.
+        """Wait until all ranks have reached their barrier with this number.
 
         Args:
             engine: The engine of the group.
-            seconds: How long.
-            wait_all_ranks: Whether rank 0 names all ranks that did not come, or only the first.
+            seconds: The time limit.
+            wait_all_ranks: Whether rank 0 names all missing ranks, or only the first.
 
         Raises:
-            CollectiveTimeoutError: Some did not come.
-            PeerLostError: One was lost meanwhile.
+            CollectiveTimeoutError: Some ranks did not arrive.
+            PeerLostError: A rank was lost meanwhile.
         """
         self._count += 1
         pulse = _Pulse(engine, f"monitored_barrier {self._count}")
@@ -93,7 +93,7 @@ class MonitoredBarrier:
         self._forget(self._count - 1)
 
     def _missing(self, pulse: _Pulse, seconds: float, wait_all_ranks: bool) -> list[int]:
-        """Wait for the others; return those that did not come, or the first of them."""
+        """Wait for the others; return the missing ones, or the first of them."""
         deadline = time.monotonic() + seconds
         missing = []
         for rank in range(1, self._size):
@@ -121,7 +121,7 @@ class MonitoredBarrier:
             )
 
     def _await(self, key: str, pulse: _Pulse, deadline: float) -> bool:
-        """Wait for a key, or for all ranks; say whether it came in time."""
+        """Wait for a key, or for all ranks; return whether it came in time."""
         while not pulse.all_came and not self._store.has(key):
             left = deadline - time.monotonic()
             if left <= 0:
@@ -139,7 +139,7 @@ class MonitoredBarrier:
         return self._store.has(_arrival(self._count, rank))
 
     def _forget(self, count: int) -> None:
-        """Remove what an earlier barrier has left: whoever is here has passed that one."""
+        """Remove the keys of an earlier barrier, which every rank here has passed."""
         for rank in range(self._size):
             self._store.remove(_arrival(count, rank))
         self._store.remove(_verdict(count))

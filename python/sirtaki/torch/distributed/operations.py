@@ -1,4 +1,4 @@
-"""The operations of a group, in the form in which `torch.distributed` calls them."""
+"""The operations of a group, with the signatures that `torch.distributed` calls."""
 
 from __future__ import annotations
 
@@ -10,13 +10,24 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from sirtaki import _core
-from sirtaki.core.operations import kinds
-from sirtaki.torch.distributed import buffers, sparse
+from sirtaki.core.operations import kinds, reduce_ops
+from sirtaki.torch.distributed import buffers
 from sirtaki.torch.distributed.buffers import Buffer
-from sirtaki.torch.distributed.reductions import reduction_of
+from sirtaki.torch.distributed.interface.forms import (
+    INPUT,
+    INPUT_LISTS,
+    INPUTS,
+    OUTPUT,
+    OUTPUT_LISTS,
+    OUTPUTS,
+    SPLITS,
+    TENSORS,
+    takes,
+)
+from sirtaki.torch.distributed.reductions import GroupReduction, reduction_of
 from sirtaki.torch.distributed.works import Completions, Results, Work, Works, seconds_of
 
-# The engine ends by itself what takes longer than the group allows, and names who is missing.
+# The engine fails overdue operations itself, with an error that names the missing ranks.
 _ENGINE_SECONDS = 5.0
 
 Tensors = Sequence[torch.Tensor]
@@ -24,11 +35,11 @@ Finish = Callable[[], None]
 
 
 class Operations:
-    """Every operation of a group; what derives from it says where the group comes from.
+    """The operations of a group; a derived class implements the meeting.
 
-    All of them return a work and write to the tensors that they are given. A mistake that this rank
-    can see raises ValueError or TypeError before anything is sent; ranks that disagree on shapes or
-    types get MismatchError all alike, from the work.
+    All of them return a work and write to the given tensors. An error that this rank can detect
+    alone raises ValueError or TypeError before anything is sent; a disagreement on shapes or types
+    raises MismatchError on all ranks, from the work.
     """
 
     _engine: _core.Engine
@@ -36,30 +47,71 @@ class Operations:
     _timeout: float | None
     _group_rank: int
     _group_size: int
+    _sequence = 0
 
     # ---- Reductions ----
 
-    def allreduce(self, tensors: Tensors | torch.Tensor, opts: Any = None) -> dist.Work:
+    @takes(c10d.AllreduceOptions, [TENSORS], "op")
+    def allreduce(self, tensors: Tensors, opts: Any) -> dist.Work:
         """Reduce over all ranks, in place."""
-        listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        opts = c10d.AllreduceOptions() if opts is None else opts
+        listed = list(tensors)
         if len(listed) == 1 and listed[0].layout is not torch.strided:
-            return sparse.allreduce(self, listed[0], reduction_of(opts.reduceOp))
+            return self._allreduce_sparse(listed[0], reduction_of(opts.reduceOp))
         return self._reduce(kinds.ALLREDUCE, listed, opts)
 
-    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> dist.Work:
+    @takes(c10d.AllreduceCoalescedOptions, [TENSORS])
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> dist.Work:
         """Reduce several tensors over all ranks, in place."""
-        opts = c10d.AllreduceCoalescedOptions() if opts is None else opts
         by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
         for tensor in tensors:
             by_dtype.setdefault(tensor.dtype, []).append(tensor)
         works = [self._reduce(kinds.ALLREDUCE, part, opts) for part in by_dtype.values()]
         return works[0] if len(works) == 1 else Works(works)
 
-    def reduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
-        """Reduce over all ranks; only the root's tensor gets the result."""
-        opts = c10d.ReduceOptions() if opts is None else opts
+    @takes(c10d.ReduceOptions, [TENSORS], "root", "op")
+    def reduce(self, tensors: Tensors, opts: Any) -> dist.Work:
+        """Reduce over all ranks; only the root's tensor receives the result."""
         return self._reduce(kinds.REDUCE, [tensors[opts.rootTensor]], opts, opts.rootRank)
+
+    @takes(c10d.AllreduceOptions, [TENSORS])
+    def allreduce_sparse(self, tensors: Tensors, opts: Any) -> dist.Work:
+        """Sum a sparse tensor over all ranks, in place."""
+        return self._allreduce_sparse(tensors[0], reduction_of(opts.reduceOp))
+
+    def _allreduce_sparse(self, tensor: torch.Tensor, reduction: GroupReduction) -> dist.Work:
+        """Sum a sparse tensor over all ranks, in place; the number of elements may differ.
+
+        Raises:
+            ValueError: It is not in coordinate format, or the operator is not the sum.
+        """
+        if tensor.layout is not torch.sparse_coo:
+            raise ValueError(f"all_reduce takes dense tensors and sparse COO, not {tensor.layout}")
+        if reduction != GroupReduction(reduce_ops.Sum):
+            raise ValueError("all_reduce of sparse tensors can only sum")
+        own = tensor.coalesce()
+        gathered: dict[str, torch.Tensor] = {}
+
+        def gather(name: str, part: torch.Tensor) -> dist.Work:
+            """Collect the rows of all ranks."""
+            source = buffers.source(part)
+            opts = c10d.AllgatherOptions()
+            shape = tuple(source.memory.shape)
+            request = self._request(
+                kinds.ALLGATHER, opts, dtype=source.dtype, shapes=[shape], inputs=[source.address]
+            )
+
+            def take(done: _core.Handle) -> None:
+                ((data, shape),) = done.outputs()
+                rows = torch.empty(shape, dtype=part.dtype)
+                if rows.numel():
+                    rows = torch.frombuffer(data, dtype=part.dtype).view(shape).clone()
+                gathered[name] = rows
+                if len(gathered) == 2:
+                    _add_up(tensor, **gathered)
+
+            return self._start(request, opts, [tensor], source, [], checked=take)
+
+        return Works([gather("indices", own.indices().t()), gather("values", own.values())])
 
     def _reduce(self, kind: int, tensors: Tensors, opts: Any, root: int = 0) -> Work:
         reduction = reduction_of(opts.reduceOp)
@@ -78,19 +130,17 @@ class Operations:
         gives_back = kind == kinds.ALLREDUCE or root == self._group_rank
         return self._start(request, opts, tensors, parts, parts if gives_back else [])
 
-    def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
-        """Reduce, and give every rank one of the tensors: its own."""
-        opts = c10d.ReduceScatterOptions() if opts is None else opts
+    @takes(c10d.ReduceScatterOptions, [OUTPUTS, INPUT_LISTS], "op")
+    def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Work:
+        """Reduce, and give every rank its own one of the tensors."""
         self._check_count("reduce_scatter", inputs[0])
         op = reduction_of(opts.reduceOp).op
         parts = [buffers.reducible(tensor, op) for tensor in inputs[0]]
         return self._scatter_reduced(outputs[0], buffers.joined(parts), opts)
 
-    def reduce_scatter_single(
-        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
-    ) -> Work:
+    @takes(c10d.ReduceScatterOptions, [OUTPUT, INPUT])
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Work:
         """Reduce, and give every rank one of as many equal parts as there are ranks."""
-        opts = c10d.ReduceScatterOptions() if opts is None else opts
         if tensor.numel() != output.numel() * self._group_size:
             raise ValueError(
                 f"reduce_scatter: the input has {tensor.numel()} elements, but {self._group_size} "
@@ -114,18 +164,19 @@ class Operations:
         )
         return self._start(request, opts, [output], (whole, result), [result])
 
+    @takes(c10d.ReduceScatterOptions, [OUTPUTS, INPUTS])
     def reduce_scatter_single_coalesced(
-        self, outputs: Tensors, inputs: Tensors, opts: Any = None
+        self, outputs: Tensors, inputs: Tensors, opts: Any
     ) -> dist.Work:
         """Do `reduce_scatter_single` for several tensors."""
         pairs = zip(outputs, inputs, strict=True)
         return Works([self.reduce_scatter_single(*pair, opts) for pair in pairs])
 
-    # ---- What is only moved ----
+    # ---- Data movement ----
 
-    def broadcast(self, tensors: Tensors, opts: Any = None) -> Work:
+    @takes(c10d.BroadcastOptions, [TENSORS], "root")
+    def broadcast(self, tensors: Tensors, opts: Any) -> Work:
         """Give every rank the root's tensor."""
-        opts = c10d.BroadcastOptions() if opts is None else opts
         tensor = tensors[opts.rootTensor]
         is_root = opts.rootRank == self._group_rank
         part = buffers.source(tensor) if is_root else buffers.target(tensor)
@@ -140,18 +191,16 @@ class Operations:
         )
         return self._start(request, opts, tensors, part, [] if is_root else [part])
 
-    def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
+    @takes(c10d.AllgatherOptions, [OUTPUT_LISTS, INPUTS])
+    def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
         """Give every rank the tensors of all ranks."""
-        opts = c10d.AllgatherOptions() if opts is None else opts
         self._check_count("all_gather", outputs[0])
         room, hand_out = buffers.room_for(outputs[0])
         return self._gather(inputs[0], room, opts, list(outputs[0]), hand_out)
 
-    def all_gather_single(
-        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
-    ) -> Work:
-        """Give every rank the tensors of all ranks, one after another in one tensor."""
-        opts = c10d.AllgatherOptions() if opts is None else opts
+    @takes(c10d.AllgatherOptions, [OUTPUT, INPUT])
+    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Work:
+        """Give every rank the tensors of all ranks, concatenated in one tensor."""
         if output.numel() != tensor.numel() * self._group_size:
             raise ValueError(
                 f"all_gather: the output has {output.numel()} elements, but {self._group_size} "
@@ -174,24 +223,26 @@ class Operations:
         )
         return self._start(request, opts, results, (own, room), [], finish)
 
+    @takes(c10d.AllgatherOptions, [OUTPUT_LISTS, INPUTS])
     def allgather_coalesced(
-        self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None
+        self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any
     ) -> dist.Work:
         """Do `allgather` for several tensors; `outputs` has a list of them for every rank."""
         by_tensor = zip(*outputs, strict=True)
         pairs = zip(by_tensor, inputs, strict=True)
         return Works([self.allgather([out], [tensor], opts) for out, tensor in pairs])
 
+    @takes(c10d.AllgatherOptions, [OUTPUTS, INPUTS])
     def all_gather_single_coalesced(
-        self, outputs: Tensors, inputs: Tensors, opts: Any = None
+        self, outputs: Tensors, inputs: Tensors, opts: Any
     ) -> dist.Work:
         """Do `all_gather_single` for several tensors."""
         pairs = zip(outputs, inputs, strict=True)
         return Works([self.all_gather_single(*pair, opts) for pair in pairs])
 
-    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
+    @takes(c10d.GatherOptions, [OUTPUT_LISTS, INPUTS], "root")
+    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
         """Give the root the tensors of all ranks."""
-        opts = c10d.GatherOptions() if opts is None else opts
         own = buffers.source(inputs[0])
         is_root = opts.rootRank == self._group_rank
         results: list[torch.Tensor] = []
@@ -211,9 +262,22 @@ class Operations:
         )
         return self._start(request, opts, results, (own, room), [], hand_out)
 
-    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
+    @takes(c10d.GatherOptions, [OUTPUT, INPUT], "root")
+    def gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> Work:
+        """Give the root the tensors of all ranks, concatenated in one tensor."""
+        parts: list[torch.Tensor] = []
+        if opts.rootRank == self._group_rank:
+            if output.numel() != tensor.numel() * self._group_size:
+                raise ValueError(
+                    f"gather: the output has {output.numel()} elements, but {self._group_size} "
+                    f"ranks give {tensor.numel()} each"
+                )
+            parts = list(output.detach().view(self._group_size, *tensor.shape).unbind())
+        return self.gather([parts], [tensor], opts)
+
+    @takes(c10d.ScatterOptions, [OUTPUTS, INPUT_LISTS], "root")
+    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Work:
         """Give every rank one of the root's tensors."""
-        opts = c10d.ScatterOptions() if opts is None else opts
         result = buffers.target(outputs[0])
         parts: list[Buffer] = []
         if opts.rootRank == self._group_rank:
@@ -231,24 +295,24 @@ class Operations:
         )
         return self._start(request, opts, outputs, (result, parts), [result])
 
+    @takes(c10d.AllToAllOptions, [OUTPUT, INPUT, *SPLITS])
     def all_to_all_single(
         self,
         output: torch.Tensor,
         tensor: torch.Tensor,
         output_splits: Sequence[int],
         input_splits: Sequence[int],
-        opts: Any = None,
+        opts: Any,
     ) -> Work:
-        """Send every rank its rows of the input, and get rows from every rank."""
-        opts = c10d.AllToAllOptions() if opts is None else opts
+        """Send every rank its rows of the input, and receive rows from every rank."""
         own, result = buffers.source(tensor), buffers.target(output)
         sent = self._elements(own.memory, input_splits, "input")
         wanted = self._elements(result.memory, output_splits, "output")
         return self._exchange(own, result, sent, wanted, opts, [output], result.give_back)
 
-    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
-        """Send every rank a tensor, and get one from every rank."""
-        opts = c10d.AllToAllOptions() if opts is None else opts
+    @takes(c10d.AllToAllOptions, [OUTPUTS, INPUTS])
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
+        """Send a tensor to every rank, and receive one from every rank."""
         self._check_count("all_to_all", inputs)
         self._check_count("all_to_all", outputs)
         room, hand_out = buffers.room_for(outputs)
@@ -287,26 +351,28 @@ class Operations:
 
         return self._start(request, opts, results, (own, room), [], checked=check)
 
-    # ---- The names of these in PyTorch up to 2.12 ----
+    # ---- Aliases for PyTorch up to 2.12 ----
 
     _allgather_base = all_gather_single
     _reduce_scatter_base = reduce_scatter_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
+    gather_into_tensor = gather_single
 
     # ---- Barriers ----
 
-    def barrier(self, opts: Any = None) -> Work:
-        """Wait until all ranks have come."""
-        opts = c10d.BarrierOptions() if opts is None else opts
+    @takes(c10d.BarrierOptions, ())
+    def barrier(self, opts: Any) -> Work:
+        """Wait until all ranks have arrived."""
         return self._start(self._request(kinds.BARRIER, opts), opts, [], None, [])
 
-    # ---- What all of them have in common ----
+    # ---- Shared steps ----
 
     def _request(self, kind: int, opts: Any, **fields: Any) -> tuple[_core.Request, int]:
         """Return the request, and its number for the thread that concludes works; 0: none."""
         self._require_open()
+        self._sequence += 1
         if not getattr(opts, "asyncOp", True):
             return _core.Request(kind, **fields), 0
         number = self._completions.number()
@@ -352,7 +418,7 @@ class Operations:
         return work
 
     def _require_open(self) -> None:
-        """Raise where the group has been destroyed."""
+        """Raise an error if the group has been destroyed."""
         raise NotImplementedError
 
     def _check_count(self, what: str, tensors: Tensors) -> None:
@@ -372,7 +438,7 @@ class Operations:
                 )
 
     def _elements(self, tensor: torch.Tensor, splits: Sequence[int], what: str) -> list[int]:
-        """Return how many elements go to or come from each rank; no splits mean equal ones."""
+        """Return the number of elements for or from each rank; without splits, all are equal."""
         size = self._group_size
         rows = tensor.shape[0] if tensor.dim() > 0 else 1
         if not splits:
@@ -391,4 +457,10 @@ class Operations:
 
 
 def _nothing() -> None:
-    """Do what is left to do where there is nothing."""
+    """Finish an operation with nothing left to do."""
+
+
+def _add_up(tensor: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> None:
+    summed = torch.sparse_coo_tensor(indices.t(), values, tensor.shape).coalesce()
+    with torch.no_grad():
+        tensor.copy_(summed)

@@ -16,13 +16,13 @@ _WORLD = 0
 
 
 class GroupPairs:
-    """Send and receive, in the form in which `torch.distributed` calls them."""
+    """Send and receive, with the signatures that `torch.distributed` calls."""
 
     _engine: _core.Engine
     _timeout: float | None
 
     def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int) -> Work:
-        """Start to send one tensor; the work is done once it may be changed."""
+        """Start to send one tensor; the work is done once the tensor may be changed."""
         self._require_open()
         part = buffers.source(_single(tensors))
         handle = self._engine.send(*part.place, dst, tag, _WORLD, part)
@@ -53,15 +53,17 @@ class GroupPairs:
         )
 
     def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int) -> Work:
-        """Start to receive one tensor from whoever sends one; `work._source_rank()` tells who."""
+        """Start to receive one tensor from any rank; `work._source_rank()` returns the sender."""
         return self.recv(tensors, _ANY, tag)
 
     def _require_open(self) -> None:
-        """Raise where the group has been destroyed."""
+        """Raise an error if the group has been destroyed."""
         raise NotImplementedError
 
 
 def _single(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    if isinstance(tensors, torch.Tensor):
+        return tensors
     if len(tensors) != 1:
         raise ValueError(f"a message has one tensor, not {len(tensors)}")
     return tensors[0]

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from sirtaki.core.operations import reduce_ops
 
-# Its members are unknown to type checkers.
+# Its members are missing from the stubs.
 _TYPES: Any = dist.ReduceOp.RedOpType
 _NUMBERS = {
     _TYPES.SUM: reduce_ops.Sum,
@@ -25,14 +25,14 @@ _NUMBERS = {
 
 
 class GroupReduction(NamedTuple):
-    """An operator of the engine, and what every tensor is multiplied with before."""
+    """An operator of the engine, and the factor applied to every tensor before it."""
 
     op: int
     factor: float = 1.0
 
 
 def reduction_of(operator: Any) -> GroupReduction:
-    """Return the reduction that an options object names.
+    """Return the reduction named by an options object.
 
     Raises:
         ValueError: There is no such operator.
@@ -46,6 +46,6 @@ def reduction_of(operator: Any) -> GroupReduction:
 
 
 def _factor_of(operator: Any) -> float:
-    """What a PREMUL_SUM multiplies with; only its pickled state has it in all versions."""
+    """Return the factor of a PREMUL_SUM; only its pickled state contains it in all versions."""
     factor = operator.__getstate__()[1]
     return float(factor.item() if isinstance(factor, torch.Tensor) else factor)

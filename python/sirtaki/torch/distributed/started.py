@@ -1,4 +1,4 @@
-"""Groups for ranks that were started without PyTorch's variables."""
+"""Groups for ranks started without PyTorch's variables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from torch.distributed.constants import default_pg_timeout
 from sirtaki.core.config import Config
 from sirtaki.core.world import lifecycle, state
 from sirtaki.rendezvous.network import interfaces as network
-from sirtaki.rendezvous.world.started_by import Start, find_start
+from sirtaki.rendezvous.world.membership import Topology
+from sirtaki.schedulers.start import Start
+from sirtaki.schedulers.table import find_start
 from sirtaki.stand_in import NAME
 from sirtaki.torch.functions import broadcast_object
 
@@ -29,25 +31,26 @@ _MASTER = ("MASTER_ADDR", "MASTER_PORT")
 _NEEDED = (*_MASTER, "RANK", "WORLD_SIZE")
 
 _PROBE_SECONDS = 2.0
-# The stores that rank 0 has made.
+_HERE = "127.0.0.1"
+# Numbers of the stores that rank 0 has created.
 _numbers = itertools.count(1)
 
 
 def rendezvous(url: str, theirs: Theirs, **options: Any) -> Iterator[Met]:
-    """Let ranks meet as their starter says, where PyTorch's variables do not say it.
+    """Let ranks meet as their starter specifies, if PyTorch's variables are not set.
 
     Args:
-        url: "env://", with the rank and the number of ranks where the program has given them.
-        theirs: PyTorch's own way, which needs its variables.
-        **options: For `theirs`; of them `timeout` says how long to wait for the others.
+        url: "env://", with the rank and the number of ranks if the program gives them.
+        theirs: PyTorch's own function, which needs its variables.
+        **options: For `theirs`; `timeout` limits the wait for the others.
 
     Raises:
-        ValueError: The program contradicts the starter, or neither tells where to meet.
-        TimeoutError: Rank 0 did not come.
+        ValueError: The program contradicts the starter, or neither specifies a meeting place.
+        TimeoutError: Rank 0 did not arrive.
     """
     given = {name: values[0] for name, values in parse_qs(urlparse(url).query).items()}
     if given.get("world_size") == "0":
-        # What programs written for MPI ask for, which numbers the ranks itself.
+        # Programs written for MPI, which numbers the ranks itself, pass these.
         given = {name: given[name] for name in given.keys() - {"rank", "world_size"}}
     told = {**os.environ, **{name.upper(): value for name, value in given.items()}}
     start = None if all(map(told.get, _NEEDED)) else find_start(os.environ)
@@ -66,10 +69,10 @@ def init(timeout: timedelta = default_pg_timeout) -> None:
     """Make a default group of all ranks on our engine, whichever launcher started them.
 
     It is for libraries that use an existing group, such as Accelerate and Transformers' Trainer.
-    It calls `hvd.init()` if the program has not, and does nothing if there is a default group.
+    It calls `hvd.init()` if necessary, and does nothing if there is a default group.
 
     Args:
-        timeout: How long an operation of the group waits for the other ranks.
+        timeout: The time that an operation of the group waits for other ranks.
 
     Raises:
         ConnectionError: Rank 0 cannot be reached.
@@ -79,14 +82,15 @@ def init(timeout: timedelta = default_pg_timeout) -> None:
     lifecycle.init()
     world = state.current_world()
     rank, size = world.topology.rank, world.topology.size
-    store = HashStore() if size == 1 else _store_of_world(rank, size, timeout)
+    store = HashStore() if size == 1 else _store_of_world(world.topology, timeout)
     dist.init_process_group(NAME, store=store, rank=rank, world_size=size, timeout=timeout)
 
 
-def _store_of_world(rank: int, size: int, timeout: timedelta) -> Store:
-    """Return a store of rank 0, which tells the others where it is by a broadcast."""
-    if rank == 0:
-        hosts = _own_addresses(state.current_world().config)
+def _store_of_world(place: Topology, timeout: timedelta) -> Store:
+    """Return a store of rank 0, which broadcasts its address to the others."""
+    size = place.size
+    if place.rank == 0:
+        hosts = _own_addresses(state.current_world().config, place)
         store = _served(hosts, size, timeout)
         broadcast_object((hosts, store.port), 0)
         return store
@@ -103,7 +107,7 @@ def _require_same(given: dict[str, str], place: dict[str, str], starter: str) ->
 
 
 def _store(start: Start, timeout: timedelta) -> Store:
-    """Return a store of rank 0, which the others find where the ranks of a start meet."""
+    """Return a store of rank 0, whose address the others read at the meeting place."""
     if start.topology.size == 1:
         return HashStore()
     key = f"torch/{next(_numbers)}"
@@ -111,7 +115,7 @@ def _store(start: Start, timeout: timedelta) -> Store:
     meeting = lifecycle.meeting_of_start(config)
     size = start.topology.size
     if start.topology.rank == 0:
-        hosts = _own_addresses(config)
+        hosts = _own_addresses(config, start.topology)
         store = _served(hosts, size, timeout)
         meeting.store.set(key, json.dumps([hosts, store.port]).encode())
         return store
@@ -120,17 +124,24 @@ def _store(start: Start, timeout: timedelta) -> Store:
     return TCPStore(host, port, size, False, timeout, wait_for_workers=False)
 
 
-def _own_addresses(config: Config) -> list[str]:
-    """Return where others may reach this host; without any network, that it is itself."""
-    return network.candidates((), config.interfaces) or ["127.0.0.1"]
+def _own_addresses(config: Config, place: Topology) -> list[str]:
+    """Return addresses for other ranks to reach this host: loopback if all are on it."""
+    if place.local_size == place.size:
+        return [_HERE]
+    return network.candidates((), config.interfaces) or [_HERE]
 
 
 def _served(hosts: list[str], size: int, timeout: timedelta) -> TCPStore:
-    """Return a store that is served here, at all addresses of this host.
+    """Return a store served here, at the first of the addresses if it is this host's.
 
-    Groups go by the address that it has been given to find the way to the others.
+    Groups use this address to find the network to the others.
     """
-    return TCPStore(hosts[0], 0, size, True, timeout, wait_for_workers=False)
+    if hosts[0] != _HERE:
+        return TCPStore(hosts[0], 0, size, True, timeout, wait_for_workers=False)
+    listener = socket.create_server((_HERE, 0))
+    port = listener.getsockname()[1]
+    options: Any = {"wait_for_workers": False, "master_listen_fd": listener.detach()}
+    return TCPStore(_HERE, port, size, True, timeout, **options)
 
 
 def _reachable(hosts: list[str], port: int) -> str:

@@ -1,7 +1,8 @@
-"""What PyTorch's callers wait for."""
+"""The works returned to PyTorch's callers."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Sequence
@@ -13,7 +14,8 @@ import torch.distributed as dist
 from torch.futures import Future
 
 from sirtaki import _core
-from sirtaki.core.errors import CollectiveTimeoutError
+from sirtaki.core.errors import CollectiveTimeoutError, PeerLostError
+from sirtaki.rendezvous.lasting import Lasting, start_thread
 from sirtaki.torch.distributed.in_pytorch import PythonWork
 
 Results = list[torch.Tensor]
@@ -21,23 +23,23 @@ _NO_LIMIT = timedelta(0)
 
 
 def seconds_of(timeout: timedelta | None) -> float | None:
-    """Return a time limit in seconds; None where PyTorch means that there is none."""
+    """Return a time limit in seconds; None if PyTorch means no limit."""
     if timeout is None or timeout <= _NO_LIMIT:
         return None
     return timeout.total_seconds()
 
 
 class Work(PythonWork):
-    """An operation of the engine that is under way.
+    """A running operation of the engine.
 
     Args:
         engine: The engine of the group.
         handle: The operation.
-        results: What the operation writes.
-        finish: What is left to do when the engine is done; called again if it was interrupted.
+        results: The tensors that the operation writes.
+        finish: The remaining steps after the engine is done; called again if interrupted.
         timeout: Seconds after which a wait without a limit of its own gives up; None: never.
         what: The operation, for messages.
-        announced: Whether the completions' thread concludes it; else only who waits does.
+        announced: Whether the completions' thread concludes it; else only a waiting thread does.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class Work(PythonWork):
         self._future: Future[Results] | None = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait for the end; raises what the operation failed with."""
+        """Wait for the end; raises the operation's error."""
         if not self._concluded:
             self._await(seconds_of(timeout))
         if self._error is not None:
@@ -77,26 +79,26 @@ class Work(PythonWork):
         self.wait()
 
     def is_completed(self) -> bool:
-        """Say whether the operation has ended, well or not."""
+        """Return whether the operation has ended, successfully or not."""
         if not self._concluded and self._handle.done():
             self.conclude()
         return self._concluded
 
     def is_success(self) -> bool:
-        """Say whether the operation has ended well."""
+        """Return whether the operation has ended successfully."""
         return self.is_completed() and self._error is None
 
     def exception(self) -> BaseException | None:
-        """Return what the operation failed with, if it has."""
+        """Return the operation's error, if it has failed."""
         return self._error if self.is_completed() else None
 
     def result(self) -> Results:
-        """Return the tensors that were written; waits."""
+        """Return the written tensors; waits."""
         self.wait()
         return self._results
 
     def get_future(self) -> Future[Results]:
-        """Return a future of the tensors that are written."""
+        """Return a future of the written tensors."""
         with self._lock:
             if self._future is None:
                 self._future = Future()
@@ -107,13 +109,13 @@ class Work(PythonWork):
             return self._future
 
     def source_rank(self) -> int:
-        """Return the rank that a received message came from."""
+        """Return the rank that sent the received message."""
         return self._handle.source
 
     _source_rank = source_rank
 
     def conclude(self) -> None:
-        """Do what is left to do when the engine is done; waits for that."""
+        """Wait until the engine is done, and do the remaining steps."""
         self._engine.wait(self._handle)
         with self._lock:
             if self._concluded:
@@ -125,19 +127,22 @@ class Work(PythonWork):
                 self._tell(self._future)
 
     def _outcome(self) -> Exception | None:
-        """Return what the operation failed with."""
+        """Return the operation's error."""
+        # Programs look for the wording of Gloo's errors.
         try:
             self._handle.check()
         except CollectiveTimeoutError as error:
-            return CollectiveTimeoutError(f"{self._what}: Timed out ({error})")
+            return CollectiveTimeoutError(f"{self._what}: Timed out waiting ({error})")
+        except PeerLostError as error:
+            return PeerLostError(f"{self._what}: Connection closed by peer ({error})")
         except Exception as error:
             return error
         try:
             if self._finish is not None:
                 self._finish(self._handle)
         except Exception as error:
-            # Signal handlers run in this thread. What they raise goes to who waits, and the next
-            # wait finishes the work.
+            # Signal handlers run in this thread. Their exceptions propagate to the waiting caller,
+            # and the next wait completes the work.
             if threading.current_thread() is threading.main_thread():
                 raise
             return error
@@ -150,7 +155,7 @@ class Work(PythonWork):
         limit = own_limit or self._group_limit()
         if not self._engine.wait(self._handle, limit, for_ever=own_limit is None):
             raise CollectiveTimeoutError(
-                f"{self._what}: Timed out after {limit:g} s: not all ranks of the group have "
+                f"{self._what}: Timed out waiting {limit:g} s: not all ranks of the group have "
                 "called it, or one is stuck in it"
             )
         self.conclude()
@@ -163,15 +168,15 @@ class Work(PythonWork):
 
 
 class Receive(Work):
-    """A message that this rank waits for; when nobody has the work any more, nobody does."""
+    """A message that this rank awaits, as long as anything refers to the work."""
 
     def __del__(self) -> None:
-        """Leave the message to the next receive, unless it has come."""
+        """Leave the message to the next receive, unless it has arrived."""
         self._engine.withdraw(self._handle)
 
 
 class Works(PythonWork):
-    """Several operations, to be waited for together."""
+    """Several operations that are awaited together."""
 
     def __init__(self, works: Sequence[dist.Work]) -> None:
         super().__init__()
@@ -188,15 +193,15 @@ class Works(PythonWork):
         self.wait()
 
     def is_completed(self) -> bool:
-        """Say whether all of them have ended."""
+        """Return whether all of them have ended."""
         return all(work.is_completed() for work in self._works)
 
     def is_success(self) -> bool:
-        """Say whether all of them have ended well."""
+        """Return whether all of them have ended well."""
         return all(work.is_success() for work in self._works)
 
     def exception(self) -> BaseException | None:
-        """Return what the first that failed did so with."""
+        """Return the error of the first that failed."""
         return next((e for e in (work.exception() for work in self._works) if e), None)
 
     def result(self) -> Results:
@@ -213,24 +218,25 @@ class Works(PythonWork):
 
 
 class Completions:
-    """Threads that conclude works which nobody waits for, so that their futures get values.
+    """Threads that conclude works without a waiter, so that their futures get values.
 
-    What is chained to a future runs here, and may wait for another work: while it does, another
-    thread takes over.
+    Callbacks of a future run here, and may wait for another work; then another thread takes over.
     """
 
     def __init__(self) -> None:
         self.queue = _core.Completions()
         self._pending: dict[int, Callable[[], Any]] = {}
         self._early: set[int] = set()
-        self._lock = threading.Lock()
+        # Reentrant: the garbage collector may close a group while this lock is held.
+        self._lock = threading.RLock()
         self._numbers = itertools.count(1)
         self._threads: list[threading.Thread] = []
         self._idle = 0
+        self._lasting = Lasting("the thread that ends operations")
         self._add_thread()
 
     def number(self) -> int:
-        """Return the number under which to submit an operation."""
+        """Return the number with which to submit an operation."""
         return next(self._numbers)
 
     def expect(self, number: int, conclude: Callable[[], Any]) -> None:
@@ -243,27 +249,33 @@ class Completions:
         conclude()
 
     def close(self) -> None:
-        """End the threads: they must not need the interpreter when that ends."""
+        """End the threads: they must not need the interpreter when it exits."""
         self.queue.close()
         for thread in self._threads:
             thread.join()
+        self._pending.clear()
 
     def _add_thread(self) -> None:
         self._idle += 1
-        thread = threading.Thread(target=self._run, name="sirtaki-completions", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        try:
+            self._threads.append(start_thread(self._run, "sirtaki-completions"))
+        except OSError:
+            self._idle -= 1
+            raise
 
     def _run(self) -> None:
         while numbers := self.queue.take():
             with self._lock:
                 self._idle -= 1
                 if self._idle == 0:
-                    self._add_thread()
+                    # If no thread can start, the next operations wait for this one's callbacks.
+                    with contextlib.suppress(OSError):
+                        self._add_thread()
                 found = [(number, self._pending.pop(number, None)) for number in numbers]
                 self._early.update(number for number, conclude in found if conclude is None)
             for _, conclude in found:
                 if conclude is not None:
-                    conclude()
+                    with self._lasting:
+                        conclude()
             with self._lock:
                 self._idle += 1

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
-from sirtaki.core.elastic import prepare
 from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn, sample_seed
 from sirtaki.torch.elastic.batches import ConstantBatchSampler
 from sirtaki.torch.elastic.handlers import StateHandler
@@ -29,11 +26,3 @@ __all__ = [
     "sample_seed",
     "set_handler_registry",
 ]
-
-
-def _load_optimizers() -> None:
-    """Load the 800 modules that PyTorch loads with a process's first optimizer."""
-    torch.optim.SGD([torch.zeros(1)], lr=0.0)
-
-
-prepare(_load_optimizers)

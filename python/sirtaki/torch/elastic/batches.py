@@ -1,4 +1,4 @@
-"""Batches of a size that does not depend on the number of ranks."""
+"""Batches of a size independent of the number of ranks."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from sirtaki.data.sampler import Position
 
 
 class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
-    """Shares out the parts of each step's batch, so that survivors do the share of who is lost.
+    """Divides each step's batch into parts, so that survivors take over a lost rank's parts.
 
     The batch of a step has `parts` parts of `batch_size` samples. Rank r of n computes `passes` of
-    them: every n-th from the r-th on. So each step has the same samples in any world. Give it to a
-    loader as `batch_sampler`, tell the optimizer with ``optimizer.share_batch(sampler.passes,
-    sampler.parts)``, in each new world again, and step after `passes` batches. At the end of an
-    epoch a few samples come twice to fill the last step.
+    them: every n-th one, starting at the r-th. So each step has the same samples in any world. Pass
+    it to a loader as `batch_sampler`, call ``optimizer.share_batch(sampler.passes, sampler.parts)``
+    in each new world, and step after `passes` batches. At the end of an epoch a few samples are
+    repeated to fill the last step.
 
     Args:
-        dataset: What is sampled; only its length counts.
+        dataset: The dataset to sample; only its length matters.
         batch_size: Samples in a part.
-        parts: At least as many as there will be ranks, best a multiple of most sizes.
-        shuffle: Whether the order is random, another one in each epoch.
-        seed: Of the order; the same on all ranks.
+        parts: At least the largest number of ranks, ideally a multiple of most sizes.
+        shuffle: Whether the order is random and differs in each epoch.
+        seed: The seed of the order; the same on all ranks.
 
     Raises:
         ValueError: There are more ranks than parts, or no samples.
@@ -45,7 +45,7 @@ class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
         self.reset()
 
     def reset(self) -> None:
-        """Share out the parts among the ranks of the present world."""
+        """Divide the parts among the ranks of the current world."""
         rank, size = plan.place_of(None)
         if size > self.parts:
             raise ValueError(
@@ -56,22 +56,22 @@ class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
         self.passes = len(self._mine)
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch: no sample of it has been used."""
+        """Begin an epoch, with all samples unused."""
         self.epoch = epoch
         self.processed_num = 0
 
     def record_step(self) -> None:
-        """Note that all ranks have done a step; call it before ``state.commit()``."""
+        """Record that all ranks have done a step; call it before ``state.commit()``."""
         self.processed_num = min(
             self.processed_num + self.parts * self.batch_size, len(self.dataset)
         )
 
     def state_dict(self) -> Position:
-        """Return how far the epoch has come."""
+        """Return the position in the epoch."""
         return Position(epoch=self.epoch, processed_num=self.processed_num)
 
     def load_state_dict(self, state_dict: Position) -> None:
-        """Go on from where `state_dict` was called, on any number of ranks."""
+        """Continue from the position that `state_dict` returned, on any number of ranks."""
         self.epoch = state_dict["epoch"]
         self.processed_num = state_dict["processed_num"]
 

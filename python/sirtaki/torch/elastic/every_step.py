@@ -1,7 +1,7 @@
-"""States that are never older than a step, although nobody copies parameters.
+"""States that are at most one step old, without copies of parameters.
 
-A rank applies a step only when all ranks have given their gradients, so its parameters and its
-optimizer's state are those of a whole step at any time when the loss of a peer can be noticed.
+A rank applies a step only when all ranks have contributed their gradients. So whenever it can
+detect the loss of a peer, its parameters and its optimizer's state are those of a complete step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sirtaki.torch.gradients.adasum_optimizer import _DistributedAdasumOptimizer
 
 
 class KeptModelHandler(ModelStateHandler):
-    """Copies of a module only its buffers, which the forward pass changes."""
+    """Copies only the buffers of a module, which the forward pass changes."""
 
     _saved: list[torch.Tensor]
 
@@ -43,7 +43,7 @@ class KeptModelHandler(ModelStateHandler):
             _copy(list(self.value.buffers()), self._saved)
 
     def keep(self, overwritten: bool) -> Callable[[], object]:
-        """Return what undoes a `sync` that fails. overwritten: it brings other parameters."""
+        """Return a function that undoes a failed `sync`. overwritten: it changes parameters."""
         if not overwritten:
             return lambda: None
         kept = copy.deepcopy(self.value.state_dict())
@@ -54,8 +54,8 @@ class KeptOptimizerHandler(OptimizerStateHandler):
     """Counts the steps of an optimizer and copies nothing.
 
     Attributes:
-        applied: How many steps the parameters have had.
-        marked: How many they had had at the last commit.
+        applied: The number of steps applied to the parameters.
+        marked: That number at the last commit.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -86,7 +86,7 @@ class KeptOptimizerHandler(OptimizerStateHandler):
 
     @property
     def is_between_steps(self) -> bool:
-        """Whether no gradients wait for a step."""
+        """Return whether no gradients wait for a step."""
         reducer = getattr(self.value, "_reducer", None)
         return reducer is None or not reducer.busy
 
@@ -102,7 +102,7 @@ class KeptOptimizerHandler(OptimizerStateHandler):
         self.value.zero_grad()
 
     def keep(self, overwritten: bool) -> Callable[[], object]:
-        """Return what undoes a `sync` that fails; it makes new tensors, so the old ones stay."""
+        """Return a function that undoes a failed `sync`, which leaves the old tensors unchanged."""
         optimizer = self.value
         states = dict(optimizer.state)
         options = [dict(group) for group in optimizer.param_groups]
@@ -117,7 +117,7 @@ class KeptOptimizerHandler(OptimizerStateHandler):
 
 
 class RandomStates:
-    """Where the random generators of this process stand: of Python, NumPy and PyTorch."""
+    """The states of this process's random generators: Python's, NumPy's and PyTorch's."""
 
     def __init__(self) -> None:
         self._python = random.getstate()
@@ -126,7 +126,7 @@ class RandomStates:
         self._cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
 
     def restore(self) -> None:
-        """Have the generators go on from there."""
+        """Restore the generators' states."""
         random.setstate(self._python)
         np.random.set_state(self._numpy)
         torch.set_rng_state(self._torch)
@@ -135,13 +135,13 @@ class RandomStates:
 
 
 def applies_whole_steps(values: Iterable[Any]) -> bool:
-    """Return whether one optimizer among these objects applies each step when all ranks have it.
+    """Return whether these objects have one optimizer, which steps only when all ranks can.
 
-    Several optimizers do not: between their steps the model is that of no whole step. Nor does
-    ``op=Adasum``, with which ranks combine steps that they have applied.
+    With several optimizers, the model between their steps belongs to no complete step. The same is
+    true of ``op=Adasum``, with which ranks combine steps that they have already applied.
 
     Raises:
-        ValueError: No optimizer is among them, or LBFGS, whose state other ranks cannot take.
+        ValueError: There is no optimizer, or it is LBFGS, whose state cannot be transferred.
     """
     found = [value for value in values if isinstance(value, torch.optim.Optimizer)]
     if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in found):
@@ -157,9 +157,9 @@ def applies_whole_steps(values: Iterable[Any]) -> bool:
 
 
 def in_backward_optimizers(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
-    """Return the optimizers that step while backward runs, each parameter's own.
+    """Return the optimizers that step during backward, one for each parameter.
 
-    They are what ``torch.distributed.optim._apply_optimizer_in_backward`` leaves.
+    They were attached by ``torch.distributed.optim._apply_optimizer_in_backward``.
     """
     lists = [getattr(p, "_in_backward_optimizers", ()) for p in model.parameters()]
     return [optimizer for found in lists for optimizer in found]

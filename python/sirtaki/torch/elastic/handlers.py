@@ -1,4 +1,4 @@
-"""What looks after the models, optimizers and samplers of a state."""
+"""Handlers of the models, optimizers and samplers of a state."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class StateHandler:
     """Saves, restores and synchronizes a value of one type, for `TorchState`.
 
     Args:
-        value: Looked after from now on.
+        value: The value to manage.
 
     Attributes:
-        root_rank: The rank whose value `sync` gives to all, set before each call.
+        root_rank: The rank whose value `sync` sends to all; set before each call.
     """
 
     root_rank = 0
@@ -31,24 +31,24 @@ class StateHandler:
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Return to the copy."""
+        """Restore the copy."""
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Give all ranks the value of `root_rank`; `save` follows when all values are there."""
+        """Send all ranks the value of `root_rank`; `save` follows once all values have arrived."""
         raise NotImplementedError
 
     def reset(self) -> None:
         """Adapt to a new world."""
 
     def set_value(self, value: Any) -> None:
-        """Look after another value from now on."""
+        """Manage another value from now on."""
         self.value = value
         self.save()
 
 
 class ModelStateHandler(StateHandler):
-    """Looks after a ``torch.nn.Module``."""
+    """Manages a ``torch.nn.Module``."""
 
     _saved: Any = None
 
@@ -70,7 +70,7 @@ class ModelStateHandler(StateHandler):
 
 
 class OptimizerStateHandler(StateHandler):
-    """Looks after a ``torch.optim.Optimizer``, wrapped in `DistributedOptimizer` or not."""
+    """Manages a ``torch.optim.Optimizer``, wrapped in `DistributedOptimizer` or not."""
 
     _saved: Any = None
 
@@ -84,9 +84,9 @@ class OptimizerStateHandler(StateHandler):
 
     def restore(self) -> None:
         """See `StateHandler`."""
-        # The optimizer may keep the tensors that it is given.
+        # The optimizer may keep the tensors passed to it.
         self.value.load_state_dict(copy.deepcopy(self._saved))
-        # Those of the step that failed are not to be added to those of the next.
+        # Gradients of the failed step must not be added to those of the next.
         self.value.zero_grad()
 
     def sync(self) -> None:
@@ -95,9 +95,9 @@ class OptimizerStateHandler(StateHandler):
 
 
 class PositionStateHandler(StateHandler):
-    """Looks after what has `state_dict`, `load_state_dict` and perhaps `reset`.
+    """Manages objects with `state_dict`, `load_state_dict` and possibly `reset`.
 
-    So do samplers, loaders of any kind, and schedulers of learning rates.
+    These are samplers, loaders of any kind, and learning rate schedulers.
     """
 
     def __init__(self, value: Any) -> None:
@@ -123,7 +123,7 @@ class PositionStateHandler(StateHandler):
 
 
 def renewed(copied: Any, value: Any) -> Any:
-    """Return a copy of a value, in the memory of an earlier copy where that fits."""
+    """Return a copy of a value, in the memory of an earlier copy if it fits."""
     if isinstance(value, torch.Tensor) and isinstance(copied, torch.Tensor):
         if alike([copied], [value]):
             return copied.copy_(value.detach())
@@ -135,7 +135,7 @@ def renewed(copied: Any, value: Any) -> Any:
 
 
 def alike(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
-    """Return whether tensors can be copied into others without changing these."""
+    """Return whether tensors match others in shape, dtype and device."""
     return [(t.shape, t.dtype, t.device) for t in left] == [
         (t.shape, t.dtype, t.device) for t in right
     ]

@@ -1,4 +1,4 @@
-"""Which samples a rank takes, in worlds whose size changes within an epoch."""
+"""Assignment of samples to ranks, in worlds whose size changes within an epoch."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from sirtaki.data import ShardSampler, plan
 
 
 class ElasticSampler(ShardSampler, torch.utils.data.Sampler[int]):
-    """Shares out a dataset so that each epoch uses every sample once, however worlds change.
+    """Divides a dataset so that each epoch uses every sample once, however worlds change.
 
-    The samples of an epoch have one order on all ranks, and rank r of n takes every n-th of them
-    from the r-th on. All ranks use batches of the same size, so how far they have come is one
-    number. A new world shares out what lies behind it. Mirrors
+    The samples of an epoch have the same order on all ranks, and rank r of n takes every n-th of
+    them from the r-th on. All ranks use batches of the same size, so one number describes their
+    progress. A new world divides the remaining samples. Mirrors
     ``horovod.torch.elastic.ElasticSampler``.
 
     Args:
-        dataset: What is sampled; only its length counts.
-        shuffle: Whether the order is random, another one in each epoch.
-        seed: Of the order; the same on all ranks.
-        even: `"pad"` uses a few samples twice at the end of an epoch so that all ranks have as
-            many, `"drop"` leaves a few out, `"join"` does neither: ranks that are done call
+        dataset: The dataset to sample; only its length matters.
+        shuffle: Whether the order is random and differs in each epoch.
+        seed: The seed of the order; the same on all ranks.
+        even: `"pad"` repeats a few samples at the end of an epoch so that all ranks have equally
+            many, `"drop"` omits a few, `"join"` does neither: ranks that are done call
             ``hvd.join()``, then all call ``state.sync()``.
 
     Raises:
-        ValueError: If `even` cannot be.
+        ValueError: If `even` is invalid.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class ElasticSampler(ShardSampler, torch.utils.data.Sampler[int]):
         super().__init__(dataset, even, shuffle, seed)
 
     def record_indices(self, indices: Sequence[int]) -> None:
-        """Note that all ranks have used as many samples as these, which are the next ones here.
+        """Record that all ranks have used as many samples as these, which are the next ones here.
 
         Args:
-            indices: Of this rank's samples.
+            indices: The indices of this rank's samples.
 
         Raises:
-            ValueError: With ``even="join"``, where it does not follow what the others have used.
+            ValueError: With ``even="join"``, if the other ranks' progress does not follow from it.
         """
         if self.even == "join":
             raise ValueError(
@@ -52,12 +52,12 @@ class ElasticSampler(ShardSampler, torch.utils.data.Sampler[int]):
         self._note(self._used + len(indices))
 
     def get_indices(self, batch_idx: int, batch_size: int) -> list[int]:
-        """Return the samples of a batch of this rank; arguments as of `record_batch`."""
+        """Return this rank's samples of a batch; arguments as for `record_batch`."""
         start = batch_idx * batch_size
         return self.indices[start : start + batch_size]
 
     def reset(self) -> None:
-        """Share out what is left of the epoch among the ranks of the present world."""
+        """Divide the rest of the epoch among the ranks of the current world."""
         super().reset()
         self.rank, self.num_replicas = self._rank, self._size
         self.remaining_indices: list[int] = self._left.tolist()

@@ -31,30 +31,33 @@ _registry: Registry = [
     (ElasticSampler, PositionStateHandler),
 ]
 
+# Horovod's name.
+SamplerStateHandler = PositionStateHandler
+
 
 def get_handler_registry() -> Registry:
-    """Return which handler looks after which type: pairs, of which the first that fits counts."""
+    """Return the handlers by type, as pairs; the first match is used."""
     return _registry
 
 
 def set_handler_registry(registry: Registry) -> None:
-    """Replace what `get_handler_registry` returns, for states that are made from now on."""
+    """Replace the result of `get_handler_registry`, for states created from now on."""
     global _registry
     _registry = registry
 
 
 class TorchState(ObjectState):
-    """State of PyTorch's objects, mirrors ``horovod.torch.elastic.TorchState``.
+    """State of PyTorch objects; mirrors ``horovod.torch.elastic.TorchState``.
 
     Args:
         model: A module, default none.
         optimizer: Its optimizer, default none.
-        every_step: Whether `commit`, to be called after each step, copies no parameters: after a
-            loss those of the newest step are used, which one of the survivors has whole. Buffers,
-            states of random generators and the objects below are copied. So are parameters and
-            optimizer state where no rank has a whole step: of several optimizers, of those that
-            step within backward, and with ``op=Adasum``.
-        kwargs: More modules, optimizers and samplers, and any objects that can be pickled; they
+        every_step: Whether `commit`, called after each step, copies no parameters: after a loss,
+            those of the newest step are used, which one survivor has completely. Buffers, states of
+            random generators and the objects below are copied. Parameters and optimizer state are
+            copied too if no rank has a complete step: with several optimizers, with optimizers that
+            step during backward, and with ``op=Adasum``.
+        kwargs: More modules, optimizers and samplers, and any picklable objects; they
             become attributes.
     """
 
@@ -78,14 +81,14 @@ class TorchState(ObjectState):
         if kept:
             self._steps = _optimizer_of(handlers)
         self._random: RandomStates | None = None
-        # Where generators stood when a loss was noticed: after the forward pass of the next step.
+        # The generators' states when a loss was detected: after the next step's forward pass.
         self._ahead: RandomStates | None = None
         super().__init__(broadcast_object, world_state.rank, **objects)
 
     def save(self) -> None:
-        """Copy the state into this process's memory; with `every_step` all but parameters."""
+        """Copy the state into this process's memory; with `every_step`, all but the parameters."""
         if self._kept and not self._steps.is_between_steps:
-            return  # the gradients of these samples would be lost
+            return  # these samples' gradients would be lost
         if self._every_step:
             self._random = RandomStates()
         for handler in self._handlers.values():
@@ -93,7 +96,7 @@ class TorchState(ObjectState):
         super().save()
 
     def restore(self) -> None:
-        """Return to what was saved last; with `every_step` to the last whole step."""
+        """Restore the last saved state; with `every_step`, the last complete step."""
         if self._every_step:
             self._ahead = RandomStates()
         if self._kept and self._steps.applied != self._steps.marked:
@@ -110,7 +113,7 @@ class TorchState(ObjectState):
         if not self._kept:
             return super()._version()
         steps = self._steps
-        # Objects that fit the parameters come before newer parameters.
+        # Objects that match the parameters take precedence over newer parameters.
         return (int(steps.applied == steps.marked), steps.applied, self._commits)
 
     def _adopt(self, version: Version) -> None:
@@ -121,7 +124,7 @@ class TorchState(ObjectState):
             (commits,) = version or (0,)
             own_step, step = self._commits, commits
         if self._ahead is not None and self._random is not None:
-            # A rank that is behind has done the forward pass of the step that it takes.
+            # A rank that is behind has done the forward pass of the step that it receives.
             own = self._random if step == own_step else self._ahead
             own.restore()
         self._ahead = None
@@ -131,7 +134,7 @@ class TorchState(ObjectState):
         overwritten = version != self._version()
         kept = (KeptModelHandler, KeptOptimizerHandler)
         found = [each for each in self._handlers.values() if isinstance(each, kept)]
-        # The root may be lost on the way, and then this rank's step is needed again.
+        # If the root is lost during the transfer, this rank's step is needed again.
         undo = [each.keep(overwritten) for each in found] if self._shared else []
         try:
             for handler in self._handlers.values():
@@ -149,7 +152,7 @@ class TorchState(ObjectState):
             handler.reset()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint saves: all of the state as it is, not as last committed."""
+        """Return the data for a checkpoint: the current state, not the last committed one."""
         values = {name: handler.value for name, handler in self._handlers.items()}
         return super().state_dict() | {
             name: value.state_dict() if hasattr(value, "state_dict") else value
@@ -157,7 +160,7 @@ class TorchState(ObjectState):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take what `state_dict` returned, and commit it."""
+        """Load the result of `state_dict`, and commit it."""
         require_names([*self._saved_state, *self._handlers], state_dict)
         for name, handler in self._handlers.items():
             if hasattr(handler.value, "load_state_dict"):
@@ -198,13 +201,13 @@ def _handler(value: Any, kept: bool) -> StateHandler | None:
 
 
 def _optimizer_of(handlers: dict[str, StateHandler]) -> KeptOptimizerHandler:
-    """Find whose steps are counted."""
+    """Return the optimizer whose steps are counted."""
     (found,) = [each for each in handlers.values() if isinstance(each, KeptOptimizerHandler)]
     return found
 
 
 def _hidden_optimizers(values: dict[str, Any]) -> dict[str, torch.optim.Optimizer]:
-    """Return the optimizers within backward of the modules among these values, by a name each."""
+    """Return the optimizers that step during backward in these modules, each under a name."""
     return {
         f"{name}.in_backward.{index}": optimizer
         for name, value in values.items()

@@ -1,1 +1,1 @@
-"""Gradients of a model, and what its optimizer needs to reduce them."""
+"""Gradients of a model, and the parts of its optimizer that reduce them."""

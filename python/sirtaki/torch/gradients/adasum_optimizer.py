@@ -18,7 +18,7 @@ from sirtaki.torch.ops.handles import collectives, stage_in_place, wait
 
 
 class _DistributedAdasumOptimizer(Wrapper):
-    """Mixed into the class of the optimizer it wraps, whose state it shares."""
+    """Mixed into the class of the wrapped optimizer, whose state it shares."""
 
     _compression: type[Compressor]
     _parameter_names: dict[torch.Tensor, str]
@@ -35,7 +35,7 @@ class _DistributedAdasumOptimizer(Wrapper):
             self._buckets.append([p])
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Accepted for compatibility: gradients are not reduced, so they may be summed freely."""
+        """Do nothing: gradients are not reduced, so any number may be summed."""
 
     def synchronize(self) -> None:
         """Do nothing: gradients are not reduced."""
@@ -45,10 +45,10 @@ class _DistributedAdasumOptimizer(Wrapper):
         raise AssertionError("skip_synchronize() cannot be used with op=Adasum")
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Do the wrapped optimizer's step, and put the ranks' combined change in its place.
+        """Do the wrapped optimizer's step, and replace it with the ranks' combined change.
 
         Returns:
-            What the wrapped optimizer returns: the closure's loss on this rank.
+            The wrapped optimizer's result: the closure's loss on this rank.
         """
         buckets = [[p for p in bucket if p.requires_grad] for bucket in self._buckets]
         before = {p: p.detach().clone() for bucket in buckets for p in bucket}
@@ -76,7 +76,7 @@ class _DistributedAdasumOptimizer(Wrapper):
                 p.copy_(before[p].add_(delta.to(p.device)))
 
 
-# torch wraps `step` of classes without this mark, to run hooks that the inner step runs already.
+# Without this mark, torch wraps `step` to run hooks that the inner step already runs.
 _DistributedAdasumOptimizer.step.hooked = True  # type: ignore[attr-defined]
 
 
@@ -92,9 +92,9 @@ def distributed_adasum_optimizer(
 
     Args:
         optimizer: any PyTorch optimizer.
-        names: of its parameters.
-        unnamed: how the names of parameters begin that are added later.
-        buckets: its parameters, in lists of those that are exchanged together.
+        names: the names of its parameters.
+        unnamed: the name prefix of parameters that are added later.
+        buckets: its parameters, in lists that are exchanged together.
         compression: form of the steps on the wire.
         process_set: the ranks that take part; this one is among them.
     """

@@ -1,4 +1,4 @@
-"""Error feedback: what compression loses of a gradient is added to the next one."""
+"""Error feedback: the loss of a gradient's compression is added to the next gradient."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _KEY = "compression_residuals"
 
 
 class ErrorFeedback:
-    """What this rank has not sent yet of the gradients of its parameters.
+    """The part of this rank's gradients that has not been sent yet.
 
-    All that was sent, with what is kept, adds up to the gradients, except for the rounding of
-    float32 additions. Seide et al., "1-bit stochastic gradient descent" (2014), and Karimireddy et
-    al., "Error feedback fixes SignSGD" (2019).
+    The sent data and the residual add up to the gradients, except for the rounding of float32
+    additions. Seide et al., "1-bit stochastic gradient descent" (2014), and Karimireddy et al.,
+    "Error feedback fixes SignSGD" (2019).
     """
 
     def __init__(self) -> None:
@@ -28,9 +28,9 @@ class ErrorFeedback:
     def apply(
         self, params: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor], codec: int
     ) -> None:
-        """Add to gradients what was kept, and keep what this codec will lose of them.
+        """Add the residual to gradients, and keep what this codec will lose.
 
-        Gradients other than float32 are left alone. The others are contiguous, in CPU memory.
+        Gradients other than float32 are unchanged. The others are contiguous, in CPU memory.
         """
         for param, gradient in zip(params, gradients, strict=True):
             if gradient.dtype != torch.float32:
@@ -43,16 +43,16 @@ class ErrorFeedback:
             codecs.feed_back(codec, gradient.data_ptr(), kept.data_ptr(), gradient.numel())
 
     def save(self, state_dict: dict[str, Any], params: Iterable[torch.Tensor]) -> None:
-        """Put what is kept into the state of the optimizer of these parameters, if there is any."""
+        """Put the residuals into the state of these parameters' optimizer, if there are any."""
         kept = {i: self._residuals[p] for i, p in enumerate(params) if p in self._residuals}
         if kept:
             state_dict[_KEY] = {"rank": state.rank(), "of": kept}
 
     def load(self, state_dict: dict[str, Any], params: Iterable[torch.Tensor]) -> None:
-        """Keep what this rank kept when the state was saved; nothing if it was another one's.
+        """Restore this rank's saved residuals; none if the state was saved by another rank.
 
         Raises:
-            ValueError: a tensor in the state has not the shape of its parameter.
+            ValueError: a tensor in the state differs from its parameter in shape.
         """
         self._residuals.clear()
         saved = state_dict.get(_KEY)

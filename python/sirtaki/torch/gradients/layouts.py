@@ -1,4 +1,4 @@
-"""Agreement of the ranks on which gradients are sparse."""
+"""Agreement of the ranks on existing gradients and on which of them are sparse."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from sirtaki.torch.ops import allreduce as allreduce_ops
 
 
 def agree_on_layouts(buckets: Sequence[Bucket], process_set: ProcessSet, mixed: bool) -> None:
-    """Learn from the other ranks whether gradients are sparse of which this rank has none yet.
+    """Learn the layouts of gradients that this rank does not have yet from the other ranks.
 
-    Ranks that have no gradient of a layer take part with zeros, in the layout that the others
-    have. All ranks know the same parameters, so all of them ask, or none does.
+    Ranks without a gradient of a layer contribute zeros in the others' layout. All ranks have the
+    same parameters, so either all of them ask or none does.
 
     Args:
-        buckets: of all parameters.
+        buckets: the buckets of all parameters.
         process_set: the ranks that take part.
         mixed: whether a gradient may be sparse on some ranks and dense on others.
 
     Raises:
         MismatchError: a gradient is sparse on some ranks and dense on others.
     """
-    slots = [slot for bucket in buckets for slot in bucket.slots]
+    slots = _in_order(buckets)
     if all(slot.sparse_dim is not None or not slot.param.requires_grad for slot in slots):
         return
-    slots.sort(key=lambda slot: slot.name)  # ranks may have put them together in another order
     mine = torch.tensor([_layout(slot) for slot in slots], dtype=torch.uint8, device="cpu")
     (everywhere,) = allreduce_ops.run(
         [mine], f"layouts of {slots[0].name} ...", Reduction(Max, 1.0, 1.0, process_set)
@@ -46,6 +45,31 @@ def agree_on_layouts(buckets: Sequence[Bucket], process_set: ProcessSet, mixed: 
         raise _refused(buckets, both)
 
 
+def unused_everywhere(buckets: Sequence[Bucket], process_set: ProcessSet) -> set[GradientSlot]:
+    """Return the parameters for which no rank has a gradient.
+
+    Args:
+        buckets: the buckets of all parameters.
+        process_set: the ranks that take part; all of them call this.
+    """
+    slots = _in_order(buckets)
+    if not slots:
+        return set()
+    mine = torch.tensor(
+        [slot.param.grad is not None for slot in slots], dtype=torch.bool, device="cpu"
+    )
+    (used,) = allreduce_ops.run(
+        [mine], f"uses of {slots[0].name} ...", Reduction(Max, 1.0, 1.0, process_set)
+    )
+    return {slot for slot, anywhere in zip(slots, used.tolist(), strict=True) if not anywhere}
+
+
+def _in_order(buckets: Sequence[Bucket]) -> list[GradientSlot]:
+    """Return all parameters by name; ranks may have bucketed them in different orders."""
+    slots = [slot for bucket in buckets for slot in bucket.slots]
+    return sorted(slots, key=lambda slot: slot.name)
+
+
 def _layout(slot: GradientSlot) -> tuple[int, int]:
     """Return whether there is a dense gradient, and the sparse dimensions of a sparse one."""
     grad = slot.param.grad
@@ -57,7 +81,7 @@ def _layout(slot: GradientSlot) -> tuple[int, int]:
 
 
 def _refused(buckets: Sequence[Bucket], both: set[GradientSlot]) -> MismatchError:
-    """Let nobody wait for gradients that are dense on some ranks and sparse on others."""
+    """Fail on all ranks for gradients that are dense on some ranks and sparse on others."""
     names = ", ".join(sorted(slot.name for slot in both))
     error = MismatchError(
         f"gradients are dense on some ranks and sparse on others: {names}; use the layer in the "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import pickle
+from typing import Any
 
 import torch
 
@@ -11,7 +13,6 @@ from sirtaki.core.world import state
 from sirtaki.torch.ops.exchange import broadcast_async_
 from sirtaki.torch.ops.handles import synchronize
 from sirtaki.torch.ops.sparse import sparse_zeros_like
-from sirtaki.torch.serialization import TensorPickler, TensorUnpickler
 
 
 def broadcast_optimizer_state(
@@ -19,17 +20,17 @@ def broadcast_optimizer_state(
 ) -> None:
     """Overwrite the optimizer's state and options with the root's, but not the parameters.
 
-    A rank's state is replaced: state that the root does not have is dropped, and state that only
-    the root has is made. If there was no state yet, parameters without a gradient get one of zeros.
+    A rank's state is replaced: state that the root lacks is dropped, and state that only the root
+    has is created. If there was no state yet, parameters without a gradient get zeros as one.
 
     Args:
         optimizer: with the same number of parameters and groups on all ranks; may be a
             `DistributedOptimizer`.
         root_rank: the rank whose state is sent.
-        model: tells which parameters belong to embeddings with sparse gradients.
+        model: identifies the parameters of embeddings with sparse gradients.
 
     Raises:
-        ValueError: the optimizer is `torch.optim.LBFGS`, or differs in its groups from the root's.
+        ValueError: the optimizer is `torch.optim.LBFGS`, or its groups differ from the root's.
         HorovodInternalError: a rank was lost.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
@@ -83,7 +84,7 @@ def _make_zero_gradients(
 def _pack(
     optimizer: torch.optim.Optimizer, params: list[torch.Tensor]
 ) -> tuple[bytes, list[torch.Tensor]]:
-    """Return state and options without the tensors, and the tensors."""
+    """Return the state and options without tensors, and the tensors."""
     options = [
         {key: value for key, value in group.items() if key != "params"}
         for group in optimizer.param_groups
@@ -100,7 +101,7 @@ def _pack(
 def _unpack(
     packed: bytes, optimizer: torch.optim.Optimizer, params: list[torch.Tensor]
 ) -> list[torch.Tensor]:
-    """Give the optimizer the root's state and options; return their tensors, to be filled."""
+    """Apply the root's state and options; return their tensors, which are to be filled."""
     unpickler = TensorUnpickler(io.BytesIO(packed))
     if params:
         unpickler.device = params[0].device
@@ -115,3 +116,37 @@ def _unpack(
         if value is not None:
             optimizer.state[p] = value
     return unpickler.tensors
+
+
+class TensorPickler(pickle.Pickler):
+    """Pickles an object without its tensors, which are collected in `tensors` in order."""
+
+    def __init__(self, stream: io.BytesIO) -> None:
+        super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
+        self.tensors: list[torch.Tensor] = []
+
+    def persistent_id(self, obj: Any) -> Any:
+        """Collect a tensor, and return what is needed to create a similar one."""
+        if not isinstance(obj, torch.Tensor):
+            return None
+        self.tensors.append(obj.detach())
+        return tuple(obj.shape), obj.dtype, obj.is_cpu
+
+
+class TensorUnpickler(pickle.Unpickler):
+    """Unpickles data of `TensorPickler` with new tensors, listed in `tensors`, to be filled.
+
+    Tensors from outside CPU memory are created on `device`, which may change per object.
+    """
+
+    def __init__(self, stream: io.BytesIO) -> None:
+        super().__init__(stream)
+        self.device = torch.device("cpu")
+        self.tensors: list[torch.Tensor] = []
+
+    def persistent_load(self, pid: Any) -> torch.Tensor:
+        """Create a tensor like the collected one."""
+        shape, dtype, on_cpu = pid
+        tensor = torch.empty(shape, dtype=dtype, device="cpu" if on_cpu else self.device)
+        self.tensors.append(tensor)
+        return tensor

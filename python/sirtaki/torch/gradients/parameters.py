@@ -1,4 +1,4 @@
-"""Names of an optimizer's parameters, and which of them are reduced together."""
+"""Names of an optimizer's parameters, and their division into buckets."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _SMALL_BYTES = 16 << 10
 _TOGETHER_BYTES = 256 << 10
 
 
-# The running world, and how many optimizers each of its process sets has.
+# The current world, and the number of optimizers of each process set.
 _world: weakref.ref[World] | None = None
 _optimizers: Counter[int] = Counter()
 
 
 def name_of_unnamed(process_set: ProcessSet) -> str:
-    """Return how the names of a new optimizer's nameless parameters begin.
+    """Return the name prefix of a new optimizer's unnamed parameters.
 
-    No other optimizer of the process set has the same, and the ranks, which make their optimizers
-    in one order, have the same for the same optimizer.
+    It is unique among the process set's optimizers and the same on all ranks, which create their
+    optimizers in the same order.
     """
     global _world
     world = state.current_world()
@@ -48,12 +48,12 @@ def name_parameters(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
     unnamed: str,
 ) -> dict[torch.Tensor, str]:
-    """Return the names given, or names made from the positions in the optimizer's groups.
+    """Return the given names, or names generated from positions in the optimizer's groups.
 
     Args:
-        param_groups: the optimizer's.
+        param_groups: the optimizer's groups.
         named_parameters: pairs of a name and a parameter, or None.
-        unnamed: how names that are made begin.
+        unnamed: the prefix of generated names.
 
     Raises:
         ValueError: names are given, but not as (name, parameter) pairs, or two parameters have
@@ -93,19 +93,18 @@ def partition(
     groups: int | Sequence[Sequence[torch.Tensor]] | None,
     process_set: ProcessSet,
 ) -> list[list[torch.Tensor]]:
-    """Return the optimizer's parameters in lists of those that are reduced together.
+    """Return the optimizer's parameters as lists that are each reduced together.
 
     Args:
-        param_groups: the optimizer's.
-        names: of all parameters.
-        groups: a number of lists to make, all about as long; or the lists themselves, to which
-            all other parameters are added one by one; 0 or None for one by one, except for
-            small ones.
-        process_set: whose first rank decides in which order a number of lists is filled.
+        param_groups: the optimizer's groups.
+        names: the names of all parameters.
+        groups: a number of lists of about equal length; or the lists themselves, to which all other
+            parameters are added one by one; 0 or None: one by one, except for small ones.
+        process_set: its first rank determines the order in which lists are filled.
 
     Raises:
-        ValueError: `groups` is something else, or names a parameter twice, or the ranks have
-            parameters of different names and cannot share them out alike.
+        ValueError: `groups` has another type, or contains a parameter twice, or the ranks have
+            parameters of different names and cannot divide them equally.
     """
     params = [p for group in param_groups for p in group["params"]]
     if groups is None or (isinstance(groups, int) and groups == 0):
@@ -121,7 +120,7 @@ def partition(
         raise ValueError("groups must consist of tensors")
     if len({id(p) for p in members}) < len(members):
         raise ValueError("a parameter can be in one group only")
-    # A frozen parameter would hold up its group.
+    # A frozen parameter would delay its group.
     trained = {id(p) for p in params if p.requires_grad}
     together = [[p for p in group if id(p) in trained] for group in groups]
     grouped = {id(p) for group in together for p in group}
@@ -131,11 +130,11 @@ def partition(
 def _coalesce(
     params: list[torch.Tensor], names: dict[torch.Tensor, str]
 ) -> list[list[torch.Tensor]]:
-    """Put small parameters together, about in the order in which backward gets to them.
+    """Merge small parameters, roughly in the order in which backward reaches them.
 
-    It is the order of their names, which ranks share even if they list them in different orders.
+    The order is that of their names, which all ranks share, whatever their list order.
     """
-    # The gradient of a small one takes less time than Python needs to start its reduction.
+    # Reducing a small gradient takes less time than Python needs to start it.
     together: list[list[torch.Tensor]] = []
     room = 0
     for p in sorted(params, key=lambda p: _by_number(names[p]), reverse=True):
@@ -152,7 +151,7 @@ def _coalesce(
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts layer 10 behind layer 9."""
+    """Return a key that sorts layer 10 after layer 9."""
     parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 

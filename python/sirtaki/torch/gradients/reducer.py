@@ -10,30 +10,32 @@ from typing import Any
 import torch
 
 from sirtaki.core.errors import HorovodInternalError
-from sirtaki.core.operations.reduce_ops import Sum
+from sirtaki.core.operations.compression import compress_for
+from sirtaki.core.operations.reduce_ops import Max, Sum
 from sirtaki.core.operations.reduction import Reduction
 from sirtaki.core.world import state
 from sirtaki.core.world.world import World
-from sirtaki.torch.compression import Compressor, codec_of, compress_for, feeds_back
+from sirtaki.torch.compression import Compressor, codec_of, feeds_back
 from sirtaki.torch.gradients.error_feedback import ErrorFeedback
-from sirtaki.torch.gradients.layouts import agree_on_layouts
+from sirtaki.torch.gradients.layouts import agree_on_layouts, unused_everywhere
 from sirtaki.torch.gradients.slots import Bucket, GradientSlot
-from sirtaki.torch.ops.allreduce import start_allreduce
+from sirtaki.torch.ops.allreduce import run, start_allreduce
 from sirtaki.torch.ops.handles import runner_of, stage_in_place, wait
 from sirtaki.torch.ops.sparse import sparse_allreduce_async
 
 
 class GradientReducer:
-    """Starts the reduction of each gradient as soon as backward has it, and completes them all.
+    """Starts the reduction of each gradient as soon as backward has it, and completes all.
 
-    Gradients are reduced in place. A bucket of parameters goes out when each of them has
-    accumulated `passes` gradients.
+    Gradients are reduced in place. A bucket of parameters is sent when each of them has accumulated
+    `passes` gradients.
 
     Args:
-        reduction: how gradients are combined.
+        reduction: how to combine gradients.
         compression: form of the gradients on the wire.
         passes: backward passes per step.
-        sparse_as_dense: make sparse gradients dense for the reduction, and sparse again after it.
+        sparse_as_dense: convert sparse gradients to dense for the reduction, and back after it.
+        skip_unused: skip parameters for which no rank has a gradient.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class GradientReducer:
         compression: type[Compressor],
         passes: int,
         sparse_as_dense: bool,
+        skip_unused: bool,
     ) -> None:
         self.busy = False  # backward has run since the last `finish`
         self._passes = passes
@@ -50,9 +53,10 @@ class GradientReducer:
         self.feedback = ErrorFeedback()
         self._feeds_back = feeds_back(compression)
         self._sparse_as_dense = sparse_as_dense
+        self._skip_unused = skip_unused
         self._buckets: list[Bucket] = []
         self._hooks: list[Any] = []
-        # That in which the ranks have agreed on layouts, and how often this one had joined then.
+        # The world of the last layout agreement, and this rank's `join` count then.
         self._world: weakref.ref[World] | None = None
         self._joins = 0
         # Hooks live as long as the parameters, which may outlive this object.
@@ -75,19 +79,19 @@ class GradientReducer:
         self.reset()
 
     def divide_by(self, total: int) -> None:
-        """Average over so many gradients instead of over the ranks, from now on."""
+        """Average over this number of gradients, not over the ranks, from now on."""
         scale = self._average.postscale_factor / total
         self._reduction = self._average._replace(op=Sum, postscale_factor=scale)
 
     def add_bucket(self, params: Sequence[torch.Tensor], names: Sequence[str]) -> None:
-        """Reduce the gradients of these parameters together from now on."""
+        """Reduce these parameters' gradients together from now on."""
         slots = [GradientSlot(p, n, self._passes) for p, n in zip(params, names, strict=True)]
         self._buckets.append(Bucket(slots))
         self._hook(len(self._buckets) - 1)
 
     def _hook(self, bucket_index: int) -> None:
-        """Listen for the gradients of the bucket's parameters, but for frozen ones."""
-        # Neither the reducer nor its parameters are kept alive by the hooks.
+        """Register hooks for the gradients of the bucket's parameters, except frozen ones."""
+        # The hooks keep neither the reducer nor its parameters alive.
         reference = weakref.ref(self)
         for i, slot in enumerate(self._buckets[bucket_index].slots):
             if slot.hooked or not slot.param.requires_grad:
@@ -124,7 +128,7 @@ class GradientReducer:
         try:
             self._start_parts(bucket, slots)
         except BaseException as error:
-            # What raised may be caught, so `finish` says again that something was not reduced.
+            # The caller may catch the error, so `finish` raises it again.
             bucket.failure = error
             raise
 
@@ -145,11 +149,11 @@ class GradientReducer:
             tensors.append(tensor)
             bucket.dense.append((slot, grad, context))
         runner = runner_of(tensors, "allreduce", self._reduction.op)
-        bucket.staged = stage_in_place(tensors, runner)
+        staged = stage_in_place(tensors, runner)
         if self._feeds_back:
-            self.feedback.apply([slot.param for slot, _ in dense], bucket.staged, codec)
+            self.feedback.apply([slot.param for slot, _ in dense], staged, codec)
         bucket.handle = start_allreduce(
-            bucket.staged, bucket.name, self._reduction, in_place=True, runner=runner, codec=codec
+            staged, bucket.name, self._reduction, in_place=True, runner=runner, codec=codec
         )
 
     def _start_sparse(self, slot: GradientSlot, grad: torch.Tensor) -> Any:
@@ -158,22 +162,44 @@ class GradientReducer:
 
     @torch.no_grad()
     def finish(self) -> None:
-        """Reduce what is still missing, as zeros where there is no gradient, and wait for all.
+        """Reduce the remaining gradients, zeros for missing ones, and wait for all.
 
         Raises:
-            HorovodInternalError: a reduction failed. All of them have ended then.
+            HorovodInternalError: a reduction failed. All of them have ended.
             RuntimeError: the reduction of a gradient could not be started during backward, or a
                 gradient was changed since.
         """
         changed = [slot.name for bucket in self._buckets for slot in bucket.slots if slot.changed()]
+        self._finish_all()
+        if changed:
+            raise _changed_too_early(changed)
+
+    @torch.no_grad()
+    def discard(self) -> None:
+        """Wait for the gradients being reduced, as all ranks do, and discard them.
+
+        Raises:
+            HorovodInternalError, RuntimeError: as `finish`.
+        """
+        self._finish_all()
+        # Ranks that step with these gradients must not continue if one rank discards them.
+        first = min(slot.name for bucket in self._buckets for slot in bucket.slots)
+        together = Reduction(Max, 1.0, 1.0, self._reduction.process_set)
+        run([torch.zeros(1, device="cpu")], f"gradients discarded of {first} ...", together)
+
+    def _finish_all(self) -> None:
         failures: list[Exception] = []
         with _added_to(failures):
             self._enter_world()
             agree_on_layouts(self._buckets, self._reduction.process_set, self._sparse_as_dense)
+        unused: set[GradientSlot] = set()
+        if self._skip_unused:
+            with _added_to(failures):
+                unused = unused_everywhere(self._buckets, self._reduction.process_set)
         for i, bucket in enumerate(self._buckets):
             if not bucket.started and bucket.failure is None:
                 self._hook(i)  # a parameter may have been unfrozen
-                slots = [slot for slot in bucket.slots if slot.param.requires_grad]
+                slots = [s for s in bucket.slots if s.param.requires_grad and s not in unused]
                 if slots:
                     with _added_to(failures):
                         self._start(bucket, slots)
@@ -183,13 +209,11 @@ class GradientReducer:
         self.reset()
         if failures:
             raise failures[0]
-        if changed:
-            raise _changed_too_early(changed)
 
     def _enter_world(self) -> None:
-        """Forget what the ranks of another world have agreed on, or some without those who joined.
+        """Forget agreements of another world, or of ranks without those that had joined.
 
-        Who was not there is there in the next world, or after all have joined, and asks.
+        A rank that was absent is back in the next world, or after all have joined, and asks.
         """
         world = state.current_world()
         if self._world is None or self._world() is not world or self._joins != world.joins:
@@ -201,13 +225,12 @@ class GradientReducer:
     def _complete(self, bucket: Bucket) -> None:
         if bucket.failure is not None:
             raise _not_started(bucket)
-        if bucket.handle is not None:
-            wait(bucket.handle)
-        for (slot, grad, context), tensor in zip(bucket.dense, bucket.staged, strict=True):
+        results = [] if bucket.handle is None else wait(bucket.handle)
+        for (slot, grad, context), tensor in zip(bucket.dense, results, strict=True):
             result = self._compression.decompress(tensor, context)
             if result is not grad:
                 grad.copy_(result)
-            # The optimizer gets the layout that it would get without this one around it.
+            # The optimizer receives the layout that it would get without this wrapper.
             if slot.sparse_dim:
                 slot.param.grad = grad.to_sparse(slot.sparse_dim)
             elif slot.param.grad is not grad:
@@ -224,7 +247,7 @@ class GradientReducer:
 
 @contextmanager
 def _added_to(failures: list[Exception]) -> Iterator[None]:
-    """Go on after an exception, for the other ranks wait for what comes after it."""
+    """Continue after an exception, because the other ranks wait for later reductions."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What is known of a parameter's gradient, and of gradients that are reduced together."""
+"""State of a parameter's gradient, and of gradients that are reduced together."""
 
 from __future__ import annotations
 
@@ -8,40 +8,41 @@ from typing import Any
 
 import torch
 
+from sirtaki.core.operations.handles import forget
 from sirtaki.torch.ops.handles import SparseHandle
 from sirtaki.torch.ops.sparse import sparse_zeros_like
 
-# A bucket is called after its first parameters.
+# A bucket is named after its first parameters.
 _NAMES_SHOWN = 3
 
 
 @dataclass(eq=False, slots=True)
 class GradientSlot:
-    """A parameter, and how many more gradients it accumulates before they are reduced."""
+    """A parameter, and the number of gradients that it still accumulates before a reduction."""
 
     param: torch.Tensor
     name: str
     passes_left: int
     hooked: bool = False
-    # Of its gradients on all ranks, 0 if they are dense, None until some rank had one.
+    # On all ranks; 0 for dense gradients, None until some rank had one.
     sparse_dim: int | None = None
     seen: torch.Tensor | None = None  # the gradient as backward left it
     version: int = 0
 
     def remember(self) -> None:
-        """Keep in mind the gradient as it is now."""
+        """Record the current gradient."""
         self.seen = self.param.grad
         if self.seen is not None:
             self.version = self.seen._version
 
     def changed(self) -> bool:
-        """Say whether the gradient is not the one that was remembered, or not as it was."""
+        """Return whether the gradient differs from the recorded one or was modified since."""
         if self.seen is None:
             return False
         return self.param.grad is not self.seen or self.seen._version != self.version
 
     def gradient(self, as_dense: bool) -> torch.Tensor:
-        """Return the gradient to reduce, or zeros, in the layout that all ranks have for it."""
+        """Return the gradient to reduce, or zeros, in the layout agreed by all ranks."""
         grad = self.param.grad
         if grad is None:
             if self.sparse_dim and not as_dense:
@@ -54,32 +55,32 @@ class GradientSlot:
 
 @dataclass(eq=False, slots=True)
 class Bucket:
-    """Parameters whose gradients are reduced together; most often one."""
+    """Parameters whose gradients are reduced together; usually one."""
 
     slots: list[GradientSlot]
     name: str = ""
     ready: int = 0
     started: bool = False
-    failure: BaseException | None = None  # why not all of it was started
+    failure: BaseException | None = None  # the error that prevented part of it from starting
     handle: int | None = None
     dense: list[tuple[GradientSlot, torch.Tensor, Any]] = field(
         default_factory=list
     )  # gradient, context
-    staged: Sequence[torch.Tensor] = ()
     sparse: list[tuple[GradientSlot, SparseHandle]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.name = name_of_bucket([slot.name for slot in self.slots])
 
     def reset(self, passes: int) -> None:
-        """Forget the gradients of this step; the next goes out after so many passes."""
+        """Forget the gradients of this step; the next is sent after this number of passes."""
         self.ready = 0
         self.started = False
         self.failure = None
+        if self.handle is not None:
+            forget(self.handle)  # nothing has waited for it if a backward pass did not end
         self.handle = None
         if self.dense:
             self.dense = []
-            self.staged = ()
         if self.sparse:
             self.sparse = []
         for slot in self.slots:
@@ -88,6 +89,6 @@ class Bucket:
 
 
 def name_of_bucket(names: Sequence[str]) -> str:
-    """Return the name under which parameters with these names are reduced together."""
+    """Return the name of the reduction of parameters with these names."""
     more = [f"and {len(names) - _NAMES_SHOWN} more"] if len(names) > _NAMES_SHOWN else []
     return ", ".join([*names[:_NAMES_SHOWN], *more])

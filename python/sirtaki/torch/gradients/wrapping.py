@@ -1,4 +1,4 @@
-"""Optimizers that take over another optimizer's identity and add to its behaviour."""
+"""Optimizers that take over another optimizer's identity and extend its behaviour."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 
 
 class Wrapper(torch.optim.Optimizer):
-    """Mixed into the class of the optimizer it wraps, with which it shares groups and state."""
+    """Mixed into the class of the wrapped optimizer, with which it shares groups and state."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the wrapped optimizer's state."""
         groups, state = self.param_groups, self.state
         super().load_state_dict(state_dict)
-        # What holds the optimizer that was wrapped, as a learning rate scheduler does, goes on
-        # working on the same lists and dictionaries.
+        # Holders of the wrapped optimizer, such as learning rate schedulers, continue to use the
+        # same lists and dictionaries.
         for group, loaded in zip(groups, self.param_groups, strict=True):
             if group is not loaded:
                 group.clear()
@@ -49,11 +49,11 @@ def adopt(optimizer: torch.optim.Optimizer, added: type[Added]) -> Added:
     It shares the parameter groups, state and hooks of the given one.
     """
     own = type(optimizer)
-    # Programs look for "horovod" in the printed class, to see that an optimizer is wrapped.
+    # Programs look for "horovod" in the printed class to detect a wrapped optimizer.
     namespace = {"__doc__": own.__doc__, "__module__": "horovod.torch.optimizer"}
     distributed = cast("type[Added]", type(own.__name__, (added, own), namespace))
     wrapper = distributed.__new__(distributed)
     wrapper.__dict__.update(optimizer.__dict__)
-    # A learning rate scheduler leaves its own `step` there, bound to the optimizer it was given.
+    # A learning rate scheduler stores its own `step` there, bound to the wrapped optimizer.
     wrapper.__dict__.pop("step", None)
     return wrapper

@@ -9,13 +9,15 @@ import torch
 from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
+from sirtaki.core.errors import OverlapError
 from sirtaki.core.operations import codecs
 from sirtaki.core.operations.collectives import Collectives
+from sirtaki.core.operations.compression import compress_all, compress_for, decompress_all
 from sirtaki.core.operations.reduce_ops import Adasum, Average, Sum
 from sirtaki.core.operations.reduction import Reduction, resolve_op
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
-from sirtaki.torch.compression import Compression, Compressor, codec_of, compress_for
-from sirtaki.torch.device.routes import devices
+from sirtaki.torch.compression import Compression, Compressor, codec_of
+from sirtaki.torch.device.layer import devices
 from sirtaki.torch.ops.handles import (
     collectives,
     return_inputs,
@@ -42,13 +44,19 @@ def start_allreduce(
 ) -> int:
     """Start the reduction of tensors staged for the runner; for `handles.wait`.
 
-    codec: what the engine is to round those of float32 to on their way.
+    codec: the format in which the engine sends float32 tensors.
     """
 
     def start(part: Sequence[torch.Tensor], part_name: str | None) -> int:
-        outputs = part if in_place else None
         part_codec = codec if part[0].dtype == torch.float32 else codecs.NONE
-        return runner.allreduce_async(part, outputs, part_name, reduction, waits, part_codec)
+        rest = part_name, reduction, waits, part_codec
+        if not in_place:
+            return runner.allreduce_async(part, None, *rest)
+        try:
+            return runner.allreduce_async(part, part, *rest)
+        except OverlapError:  # for example, with tied weights
+            copies = [tensor.clone() for tensor in part]
+            return runner.allreduce_async(copies, copies, *rest)
 
     return start(tensors, name) if len(tensors) == 1 else start_group(tensors, name, start)
 
@@ -90,7 +98,7 @@ def _submit_in_place(
         if worked_on is tensor:
             increment_version(tensor)
     handle = start_allreduce(staged, name, reduction, in_place=True, runner=runner, waits=waits)
-    return return_inputs(handle, tensors, staged, single=single)
+    return return_inputs(handle, tensors, single=single)
 
 
 def _submit_one(
@@ -101,7 +109,7 @@ def _submit_one(
     codec: int = codecs.NONE,
     waits: bool = False,
 ) -> int:
-    """Do what `_submit` does, with as little Python as possible in the usual case."""
+    """Do the same as `_submit`, with as little Python as possible in the common case."""
     if not isinstance(tensor, torch.Tensor) or not (
         tensor.is_cpu and tensor.dtype in REDUCIBLE and devices["cpu"] is None
     ):
@@ -113,7 +121,7 @@ def _submit_one(
 def _submit_one_in_place(
     tensor: torch.Tensor, name: str | None, reduction: Reduction, *, waits: bool = False
 ) -> int:
-    """Do what `_submit_in_place` does, with as little Python as possible in the usual case."""
+    """Do the same as `_submit_in_place`, with as little Python as possible in the common case."""
     if not isinstance(tensor, torch.Tensor) or not (
         is_plain(tensor) and tensor.dtype in REDUCIBLE and devices["cpu"] is None
     ):
@@ -129,7 +137,7 @@ def run(
     reduction: Reduction,
     codec: int = codecs.NONE,
 ) -> list[torch.Tensor]:
-    """Return the reductions of a group of tensors, whatever autograd may want to know."""
+    """Return the reductions of a group of tensors, with autograd support."""
     handle = _submit(tensors, name, reduction, single=False, waits=True, codec=codec)
     return cast("list[torch.Tensor]", synchronize(handle))
 
@@ -214,7 +222,11 @@ def allreduce(
         postscale_factor: multiplies the result.
         process_set: the ranks that take part.
 
+    Returns:
+        A new tensor of the same shape and dtype, on the same device.
+
     Raises:
+        TypeError: `tensor` is not a plain tensor, or another argument has a wrong type.
         ValueError: an argument is wrong, or an operation with this name is still in flight.
         HorovodInternalError: the ranks disagree on shape, dtype or op, or a rank was lost.
     """
@@ -240,7 +252,15 @@ def allreduce_async(
 ) -> int:
     """Start `allreduce` and return a handle for `poll` and `synchronize`; not differentiable.
 
-    The tensor must not be changed before the operation has completed.
+    Args:
+        tensor: as for `allreduce`; do not change it before the operation has completed.
+        average, name, op, prescale_factor, postscale_factor, process_set: as for `allreduce`.
+
+    Returns:
+        A handle; `synchronize(handle)` returns a new tensor of the same shape and dtype.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong; nothing was sent.
     """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     return _submit_one(tensor, name, reduction)
@@ -255,7 +275,18 @@ def allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Do `allreduce` in place and return the tensor; not differentiable."""
+    """Do `allreduce` in place and return the tensor; not differentiable.
+
+    Args:
+        tensor: as for `allreduce`; it gets the result.
+        average, name, op, prescale_factor, postscale_factor, process_set: as for `allreduce`.
+
+    Returns:
+        `tensor`.
+
+    Raises:
+        TypeError, ValueError, HorovodInternalError: as `allreduce`.
+    """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     if is_compiling():
         (output,) = torch.ops.sirtaki.allreduce([tensor], name, *reduction.numbers, codecs.NONE)
@@ -275,8 +306,19 @@ def allreduce_async_(
 ) -> int:
     """Start `allreduce_` and return a handle for `poll` and `synchronize`.
 
-    The tensor must be neither read nor changed before `synchronize`. One that is not contiguous, or
-    that goes through CPU memory, is reduced in a copy and filled by `synchronize`.
+    A tensor that is not contiguous, or that goes through CPU memory, is reduced in a copy and
+    filled by `synchronize`. If it shares memory with a tensor of another operation in flight, the
+    call waits for that one.
+
+    Args:
+        tensor: as for `allreduce`; neither read nor change it before `synchronize`.
+        average, name, op, prescale_factor, postscale_factor, process_set: as for `allreduce`.
+
+    Returns:
+        A handle; `synchronize(handle)` returns `tensor`.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong; nothing was sent.
     """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     return _submit_one_in_place(tensor, name, reduction)
@@ -294,18 +336,24 @@ def grouped_allreduce(
 ) -> list[torch.Tensor]:
     """Return the reductions of several tensors, done together as one operation.
 
-    Like `allreduce` for each of the tensors, which may differ in shape and dtype; nothing of the
-    group is reduced before all ranks have passed all of it.
+    No tensor of the group is reduced before all ranks have passed all of it. Differentiable.
+
+    Args:
+        tensors: at least one; each as for `allreduce`, with any shapes and dtypes.
+        average, name, compression, op: as for `allreduce`.
+        prescale_factor, postscale_factor, process_set: as for `allreduce`.
+
+    Returns:
+        A new tensor for each of `tensors`, in the same order.
+
+    Raises:
+        TypeError, ValueError, HorovodInternalError: as `allreduce`.
     """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     codec = codec_of(compression, tensors, reduction.op)
-    compressed = [compress_for(codec, compression, tensor) for tensor in tensors]
-    checked = [check_reducible(tensor, reduction.op) for tensor, _ in compressed]
-    outputs = _reduce(checked, name, reduction, codec)
-    return [
-        compression.decompress(output, ctx)
-        for output, (_, ctx) in zip(outputs, compressed, strict=True)
-    ]
+    compressed, contexts = compress_all(codec, compression, tensors)
+    checked = [check_reducible(tensor, reduction.op) for tensor in compressed]
+    return decompress_all(compression, _reduce(checked, name, reduction, codec), contexts)
 
 
 def grouped_allreduce_async(
@@ -317,7 +365,18 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `grouped_allreduce` and return one handle for the group; not differentiable."""
+    """Start `grouped_allreduce` and return one handle for the group; not differentiable.
+
+    Args:
+        tensors: as for `grouped_allreduce`; do not change them before the operation has completed.
+        average, name, op, prescale_factor, postscale_factor, process_set: as for `allreduce`.
+
+    Returns:
+        A handle; `synchronize(handle)` returns a list of new tensors.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong; nothing was sent.
+    """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     return _submit(tensors, name, reduction, single=False)
 
@@ -331,7 +390,18 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
-    """Do `grouped_allreduce` in place and return the tensors; not differentiable."""
+    """Do `grouped_allreduce` in place and return the tensors; not differentiable.
+
+    Args:
+        tensors: as for `grouped_allreduce`; they get the results.
+        average, name, op, prescale_factor, postscale_factor, process_set: as for `allreduce`.
+
+    Returns:
+        A list of `tensors`.
+
+    Raises:
+        TypeError, ValueError, HorovodInternalError: as `allreduce`.
+    """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     if is_compiling():
         outputs = torch.ops.sirtaki.allreduce(list(tensors), name, *reduction.numbers, codecs.NONE)
@@ -349,6 +419,17 @@ def grouped_allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `grouped_allreduce_` and return one handle for the group."""
+    """Start `grouped_allreduce_` and return one handle for the group.
+
+    Args:
+        tensors: as for `grouped_allreduce`; neither read nor change them before `synchronize`.
+        average, name, op, prescale_factor, postscale_factor, process_set: as for `allreduce`.
+
+    Returns:
+        A handle; `synchronize(handle)` returns a list of `tensors`.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong; nothing was sent.
+    """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     return _submit_in_place(tensors, name, reduction, single=False)

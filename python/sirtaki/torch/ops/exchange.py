@@ -31,7 +31,7 @@ from sirtaki.torch.ops.tracing import batch_at, check_one_device, wants_grad
 def allgather_back(
     grads: Sequence[torch.Tensor], rows: Sequence[int], process_set: ProcessSet
 ) -> list[torch.Tensor]:
-    """Return this rank's rows, so many of each tensor, of the average of the ranks' gradients."""
+    """Return this rank's rows, given per tensor, of the average of the ranks' gradients."""
     averages = grouped_allreduce(grads, op=Average, process_set=process_set)
     mine = torch.tensor([rows], dtype=torch.int64, device="cpu")
     (counts,) = _gather([mine], None, process_set)
@@ -99,7 +99,7 @@ def _submit_gather(
 def run_allgather(
     tensors: Sequence[torch.Tensor], name: str | None, process_set: ProcessSet
 ) -> list[torch.Tensor]:
-    """Gather a group of tensors, whatever autograd may want to know."""
+    """Gather a group of tensors, with autograd support."""
     handle = _submit_gather(tensors, name, process_set, single=False, waits=True)
     return cast("list[torch.Tensor]", synchronize(handle))
 
@@ -112,7 +112,7 @@ def _gather(
             "list[torch.Tensor]",
             torch.ops.sirtaki.allgather(list(tensors), name, number_of(process_set)),
         )
-    if wants_grad(tensors) and all(tensor.dim() for tensor in tensors):
+    if wants_grad(tensors):
         return list(_Allgather.apply(name, process_set, *tensors))
     return run_allgather(tensors, name, process_set)
 
@@ -124,16 +124,20 @@ def allgather(
 ) -> torch.Tensor:
     """Return the ranks' tensors concatenated along the first dimension, in order of rank.
 
-    First dimensions may differ between ranks and may be zero; the others must agree.
     Differentiable: the gradient is this rank's rows of the average of the ranks' gradients.
 
     Args:
-        tensor: at least one dimension.
+        tensor: any dtype; at least one dimension. First dimensions may differ between ranks and may
+            be zero; the others must agree.
         name: matches the call with those of the other ranks; without a name, calls match in the
             order in which they are made.
         process_set: the ranks that take part.
 
+    Returns:
+        A new tensor of the same dtype, with the sum of the ranks' first dimensions.
+
     Raises:
+        TypeError: `tensor` is not a plain tensor.
         ValueError: an argument is wrong, or an operation with this name is still in flight.
         HorovodInternalError: the ranks disagree on dtype or on a dimension other than the first,
             or a rank was lost.
@@ -146,7 +150,17 @@ def allgather_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `allgather` and return a handle for `poll` and `synchronize`; not differentiable."""
+    """Start `allgather` and return a handle for `poll` and `synchronize`; not differentiable.
+
+    Args:
+        tensor, name, process_set: as for `allgather`.
+
+    Returns:
+        A handle; `synchronize(handle)` returns the new tensor.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong; nothing was sent.
+    """
     return _submit_gather((tensor,), name, process_set, single=True)
 
 
@@ -155,7 +169,18 @@ def grouped_allgather(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
-    """Return what `allgather` gives for each of several tensors, done as one operation."""
+    """Return the result of `allgather` for each of several tensors, as one operation.
+
+    Args:
+        tensors: at least one; each as for `allgather`.
+        name, process_set: as for `allgather`.
+
+    Returns:
+        A new tensor for each of `tensors`, in the same order.
+
+    Raises:
+        TypeError, ValueError, HorovodInternalError: as `allgather`.
+    """
     return _gather([check_dense(tensor) for tensor in tensors], name, process_set)
 
 
@@ -164,7 +189,17 @@ def grouped_allgather_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `grouped_allgather` and return one handle for the group; not differentiable."""
+    """Start `grouped_allgather` and return one handle for the group; not differentiable.
+
+    Args:
+        tensors, name, process_set: as for `grouped_allgather`.
+
+    Returns:
+        A handle; `synchronize(handle)` returns a list of new tensors.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong; nothing was sent.
+    """
     return _submit_gather(tensors, name, process_set, single=False)
 
 
@@ -227,7 +262,11 @@ def broadcast(
             order in which they are made.
         process_set: the ranks that take part; the root must be among them.
 
+    Returns:
+        A new tensor of the same shape and dtype.
+
     Raises:
+        TypeError: `tensor` is not a plain tensor.
         ValueError: an argument is wrong, or an operation with this name is still in flight.
         HorovodInternalError: the ranks disagree on shape, dtype or root, or a rank was lost.
     """
@@ -245,7 +284,17 @@ def broadcast_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `broadcast` and return a handle for `poll` and `synchronize`; not differentiable."""
+    """Start `broadcast` and return a handle for `poll` and `synchronize`; not differentiable.
+
+    Args:
+        tensor, root_rank, name, process_set: as for `broadcast`.
+
+    Returns:
+        A handle; `synchronize(handle)` returns the new tensor.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong; nothing was sent.
+    """
     runner = runner_of((check_dense(tensor),), "broadcast")
     (staged,) = stage_inputs((tensor,), runner)
     handle = runner.broadcast_async(staged, None, root_rank, name, process_set)
@@ -258,7 +307,18 @@ def broadcast_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Do `broadcast` in place and return the tensor; not differentiable."""
+    """Do `broadcast` in place and return the tensor; not differentiable.
+
+    Args:
+        tensor: as for `broadcast`; it gets the root's values.
+        root_rank, name, process_set: as for `broadcast`.
+
+    Returns:
+        `tensor`.
+
+    Raises:
+        TypeError, ValueError, HorovodInternalError: as `broadcast`.
+    """
     if is_compiling():
         output = torch.ops.sirtaki.broadcast(tensor, root_rank, name, number_of(process_set))
         return tensor.copy_(output)
@@ -274,14 +334,24 @@ def broadcast_async_(
 ) -> int:
     """Start `broadcast_` and return a handle for `poll` and `synchronize`.
 
-    The tensor must be neither read nor changed before `synchronize`. One that is not contiguous, or
-    that goes through CPU memory, is received in a copy and filled by `synchronize`.
+    A tensor that is not contiguous, or that goes through CPU memory, is received in a copy and
+    filled by `synchronize`.
+
+    Args:
+        tensor: as for `broadcast`; neither read nor change it before `synchronize`.
+        root_rank, name, process_set: as for `broadcast`.
+
+    Returns:
+        A handle; `synchronize(handle)` returns `tensor`.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong; nothing was sent.
     """
     runner = runner_of((check_dense(tensor),), "broadcast")
     (staged,) = stage_in_place((tensor,), runner)
     handle = runner.broadcast_async(staged, staged, root_rank, name, process_set)
     if staged is not tensor:
-        return return_inputs(handle, (tensor,), (staged,), single=True)
+        return return_inputs(handle, (tensor,), single=True)
     increment_version(tensor)
     return handle
 
@@ -292,7 +362,7 @@ def run_alltoall(
     name: str | None,
     process_set: ProcessSet,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return received rows and their counts, whatever autograd may want to know."""
+    """Return received rows and their counts, with autograd support."""
     handle = alltoall_async(tensor, splits, name, process_set)
     return cast("tuple[torch.Tensor, torch.Tensor]", synchronize(handle))
 
@@ -300,7 +370,7 @@ def run_alltoall(
 def alltoall_back(
     grad: torch.Tensor, received: torch.Tensor, rows: int, process_set: ProcessSet
 ) -> torch.Tensor:
-    """Send rows of the gradient back; those that were not sent, of all `rows`, get zeros."""
+    """Send rows of the gradient back; rows of `rows` that were not sent get zeros."""
     own, _ = alltoall(grad, received, process_set=process_set)
     ignored = rows - own.shape[0]
     return torch.cat([own, own.new_zeros((ignored, *own.shape[1:]))]) if ignored else own
@@ -354,7 +424,7 @@ def alltoall(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Send a part of the tensor to each rank, and return the parts received, in order of rank.
 
-    Differentiable: the gradient's rows are sent back to the ranks their rows came from.
+    Differentiable: the gradient's rows are sent back to the ranks that sent the rows.
 
     Args:
         tensor: at least one dimension; cut along the first. The other dimensions must agree.
@@ -379,7 +449,7 @@ def alltoall(
         output, received = torch.ops.sirtaki.alltoall(
             tensor, splits, name, number_of(process_set), size_of(process_set)
         )
-    elif wants_grad((check_dense(tensor),)) and tensor.dim():
+    elif wants_grad((check_dense(tensor),)):
         output, received = _Alltoall.apply(tensor, splits, name, process_set)
     else:
         output, received = run_alltoall(tensor, splits, name, process_set)
@@ -392,7 +462,17 @@ def alltoall_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `alltoall` and return a handle, for which `synchronize` always gives the pair."""
+    """Start `alltoall` and return a handle for `poll` and `synchronize`; not differentiable.
+
+    Args:
+        tensor, splits, name, process_set: as for `alltoall`.
+
+    Returns:
+        A handle; `synchronize(handle)` always returns the pair, with or without `splits`.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong; nothing was sent.
+    """
     device = check_dense(tensor).device
     runner = runner_of((tensor,), "alltoall")
     (staged,) = stage_inputs((tensor,), runner)

@@ -12,9 +12,9 @@ from sirtaki.core.operations.collectives import Collectives
 from sirtaki.core.operations.groups import Groups
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.torch.device.routes import is_reduced, joining, route
-from sirtaki.torch.ops.tensors import TorchTensors, host_copy, is_plain
+from sirtaki.torch.ops.tensors import TorchTensors, check_writable, host_copy, is_plain
 
-# What `sparse_allreduce_async` returns: call it for the result.
+# The result of `sparse_allreduce_async`: call it for the tensor.
 SparseHandle = Callable[[], torch.Tensor]
 
 
@@ -29,7 +29,7 @@ finish_with = _groups.finish_with
 def runner_of(
     tensors: Sequence[torch.Tensor], operation: str, op: int | None = None
 ) -> Collectives[torch.Tensor]:
-    """Return what runs an operation, named as the switches have it, on these tensors."""
+    """Return the runner of an operation, by its name in the switches, on these tensors."""
     if not tensors:
         return collectives
     runner = route(tensors[0], operation, op)
@@ -43,7 +43,7 @@ def runner_of(
 def stage_inputs(
     tensors: Sequence[torch.Tensor], runner: Collectives[torch.Tensor]
 ) -> Sequence[torch.Tensor]:
-    """Return the tensors where the runner wants them: themselves if they are there already."""
+    """Return the tensors in the runner's memory: unchanged if they are there already."""
     if runner is not collectives:
         return tensors
     for tensor in tensors:
@@ -55,17 +55,17 @@ def stage_inputs(
 def stage_in_place(
     tensors: Sequence[torch.Tensor], runner: Collectives[torch.Tensor]
 ) -> Sequence[torch.Tensor]:
-    """Return, for each tensor, one for the runner to work on in place: itself, or a copy."""
+    """Return, for each tensor, one for the runner's in-place work: itself, or a copy."""
     if runner is not collectives:
-        return [_tensors.contiguous(tensor) for tensor in tensors]
+        return [_tensors.contiguous(check_writable(tensor)) for tensor in tensors]
     for tensor in tensors:
         if not is_plain(tensor):
-            return [_tensors.contiguous(host_copy(tensor)) for tensor in tensors]
+            return [_tensors.contiguous(host_copy(check_writable(each))) for each in tensors]
     return tensors
 
 
 def return_outputs(handle: int, inputs: Sequence[torch.Tensor], *, single: bool) -> int:
-    """Have `synchronize(handle)` return new tensors, each on the device of its input."""
+    """Make `synchronize(handle)` return new tensors, each on the device of its input."""
     on_cpu = all(tensor.is_cpu for tensor in inputs)
     if single and on_cpu:
         return handle
@@ -79,19 +79,13 @@ def return_outputs(handle: int, inputs: Sequence[torch.Tensor], *, single: bool)
     return finish_with(handle, finish)
 
 
-def return_inputs(
-    handle: int,
-    inputs: Sequence[torch.Tensor],
-    staged: Sequence[torch.Tensor],
-    *,
-    single: bool,
-) -> int:
-    """Have `synchronize(handle)` return the inputs, filled from the copies worked on."""
+def return_inputs(handle: int, inputs: Sequence[torch.Tensor], *, single: bool) -> int:
+    """Make `synchronize(handle)` return the inputs, filled from the processed copies."""
     kept = list(inputs)
 
-    def finish(_: list[torch.Tensor]) -> Any:
+    def finish(outputs: list[torch.Tensor]) -> Any:
         with torch.no_grad():
-            for tensor, copy in zip(kept, staged, strict=True):
+            for tensor, copy in zip(kept, outputs, strict=True):
                 if tensor is not copy:
                     tensor.copy_(copy)
         return kept[0] if single else kept
@@ -100,7 +94,10 @@ def return_inputs(
 
 
 def poll(handle: int) -> bool:
-    """Say whether an asynchronous operation has completed, so that `synchronize` returns at once.
+    """Return whether an asynchronous operation is complete; `synchronize` then returns at once.
+
+    Args:
+        handle: from a function whose name ends in `_async` or `_async_`.
 
     Raises:
         ValueError: the handle is unknown, or its operation was synchronized already.
@@ -111,9 +108,15 @@ def poll(handle: int) -> bool:
 def synchronize(handle: int | SparseHandle) -> Any:
     """Wait for an asynchronous operation and return its result.
 
-    That is one tensor; a list of tensors for a grouped operation; the pair (output, received
-    splits) for alltoall. An in-place operation returns the tensors it was given. After this the
-    handle is no longer valid. Accepts what `sparse_allreduce_async` returns, too.
+    After this the handle is no longer valid.
+
+    Args:
+        handle: from a function whose name ends in `_async` or `_async_`, also from
+            `sparse_allreduce_async`.
+
+    Returns:
+        One tensor; a list of tensors for a grouped operation; the pair (output, received splits)
+        for alltoall. An in-place operation returns the tensors it was given.
 
     Raises:
         ValueError: the handle is unknown, or was synchronized already.
@@ -127,18 +130,24 @@ def synchronize(handle: int | SparseHandle) -> Any:
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Wait until every rank of the process set has called `barrier`.
 
+    Args:
+        process_set: the ranks that wait for each other.
+
     Raises:
-        ValueError: this rank is not in the process set, or that is not registered.
+        ValueError: this rank is not in the process set, or the set is not registered.
         HorovodInternalError: a rank was lost.
     """
     collectives.barrier(process_set)
 
 
 def join(device: int = -1) -> int:
-    """Say that this rank has no more data, and wait until every rank has said so.
+    """Signal that this rank has no more data, and wait until every rank has done so.
 
-    Until then this rank contributes zeros to the allreduces of the others, and operations other
-    than allreduce fail on the ranks that try them. `device` is accepted for compatibility.
+    Until then this rank contributes zeros to the others' allreduces, and other operations fail on
+    the ranks that start them.
+
+    Args:
+        device: accepted for compatibility with Horovod.
 
     Returns:
         The rank that joined last, the same on all ranks.

@@ -1,12 +1,12 @@
-"""The collectives as PyTorch operators, so that `torch.compile` takes them into its graphs.
+"""The collectives as PyTorch operators, so that `torch.compile` includes them in its graphs.
 
-The public functions call these while a function is compiled. An operator does what the function
-does otherwise, under the same name and with the same gradient, so ranks that run compiled and
-uncompiled code fit together. Process sets are passed by their number.
+The public functions call these while a function is compiled. An operator does the same as the
+function, under the same name and with the same gradient, so ranks that run compiled and uncompiled
+code are compatible. Process sets are passed by number.
 
-Compiled graphs are cached on disk, for all ranks and later jobs, by the operators in them and
-their arguments. So what a result looks like and what its gradient is may depend on the arguments
-alone: never on this rank or on the size of the world, unless that is an argument.
+Compiled graphs are cached on disk, for all ranks and later jobs, by their operators and arguments.
+So the form and the gradient of a result may depend on the arguments alone: never on this rank or on
+the size of the world, unless that is an argument.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ops = torch.ops.sirtaki
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    """Keep for the gradient how many rows the tensors had, and the other arguments."""
+    """Keep the tensors' row counts and the other arguments for the gradient."""
     tensors = inputs[0] if isinstance(inputs[0], list | tuple) else [inputs[0]]
     ctx.rows = [tensor.shape[0] if tensor.dim() else 1 for tensor in tensors]
     ctx.arguments = inputs[1:]
@@ -42,7 +42,7 @@ def _define(
     grad: Callable[..., Any] | None = None,
     keep: Callable[..., None] = _keep,
 ) -> None:
-    """Make an operator: what it does, what its results look like, and its gradient."""
+    """Make an operator from its function, the form of its results, and its gradient."""
     name, _, signature = schema.partition("(")
     operator = torch.library.custom_op(
         f"sirtaki::{name}", function, mutates_args=(), schema=f"({signature}"
@@ -51,8 +51,8 @@ def _define(
     if hasattr(operator, "register_effect"):  # not before torch 2.10
         from torch._library.effects import EffectType
 
-        # The compiler keeps operators with an effect, and their order, so that both are the same
-        # on all ranks even where the rest of their graphs differs.
+        # The compiler keeps operators with an effect, and their order, so that these are the same
+        # on all ranks even if the rest of their graphs differs.
         operator.register_effect(EffectType.ORDERED)
     if grad is not None:
         operator.register_autograd(grad, setup_context=keep)
@@ -63,7 +63,7 @@ def _with_rows(tensor: Tensor, rows: int | torch.SymInt) -> Tensor:
 
 
 def _unknown_rows() -> torch.SymInt:
-    """The first dimension of a result that depends on what other ranks give."""
+    """Return the first dimension of a result that depends on other ranks."""
     return torch.library.get_ctx().new_dynamic_size(min=0)
 
 

@@ -8,8 +8,10 @@ from typing import Any, cast
 import torch
 from torch.compiler import is_compiling
 
+from sirtaki.core.operations import codecs
+from sirtaki.core.operations.compression import compress_all, decompress_all
 from sirtaki.core.operations.reduce_ops import Average, Sum
-from sirtaki.core.operations.reduction import Reduction
+from sirtaki.core.operations.reduction import Reduction, check_scattered
 from sirtaki.core.world.participants import size_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.torch.compression import Compression, Compressor
@@ -25,6 +27,11 @@ from sirtaki.torch.ops.tensors import check_reducible
 from sirtaki.torch.ops.tracing import batch_at, check_one_device, wants_grad
 
 
+def _checked(tensor: object, op: int) -> torch.Tensor:
+    check_scattered(op)
+    return check_reducible(tensor, op)
+
+
 def _submit(
     tensors: Sequence[torch.Tensor],
     name: str | None,
@@ -34,7 +41,7 @@ def _submit(
     waits: bool = False,
 ) -> int:
     for tensor in tensors:
-        if check_reducible(tensor, reduction.op).dim() == 0:
+        if _checked(tensor, reduction.op).dim() == 0:
             raise ValueError("reducescatter: a tensor without dimensions cannot be scattered")
     check_one_device(tensors)
     runner = runner_of(tensors, "reducescatter", reduction.op)
@@ -49,7 +56,7 @@ def _submit(
 def run(
     tensors: Sequence[torch.Tensor], name: str | None, reduction: Reduction
 ) -> list[torch.Tensor]:
-    """Reduce and scatter a group of tensors, whatever autograd may want to know."""
+    """Reduce and scatter a group of tensors, with autograd support."""
     handle = _submit(tensors, name, reduction, single=False, waits=True)
     return cast("list[torch.Tensor]", synchronize(handle))
 
@@ -115,12 +122,13 @@ def reducescatter(
 ) -> torch.Tensor:
     """Return this rank's block, along the first dimension, of the reduction over all ranks.
 
-    The rows are shared out as evenly as possible, in order of rank; the first ranks get one more
-    where they do not divide evenly. Differentiable: the gradient is the ranks' gradients gathered,
-    times both factors, and for Sum times the number of ranks.
+    Differentiable: the gradient is the ranks' gradients gathered, times both factors, and for Sum
+    times the number of ranks.
 
     Args:
-        tensor: at least one dimension; of the same shape and dtype on all ranks.
+        tensor: at least one dimension; of the same shape and dtype on all ranks. The rows are
+            divided as evenly as possible, in order of rank; if they do not divide evenly, the first
+            ranks get one extra row.
         name: matches the call with those of the other ranks; without a name, calls match in the
             order in which they are made.
         compression: form of the tensor on the wire, from `Compression`.
@@ -129,14 +137,17 @@ def reducescatter(
         prescale_factor: multiplies the tensor before the reduction.
         postscale_factor: multiplies the result.
 
+    Returns:
+        A new tensor of the same dtype, with this rank's rows.
+
     Raises:
+        TypeError: `tensor` is not a plain tensor.
         ValueError: an argument is wrong, or an operation with this name is still in flight.
-        HorovodInternalError: the op is Adasum, the ranks disagree on shape, dtype or op, or a rank
-            was lost.
+        HorovodInternalError: the ranks disagree on shape, dtype or op, or a rank was lost.
     """
     reduction = Reduction(op, prescale_factor, postscale_factor, process_set)
     compressed, ctx = compression.compress(tensor)
-    (output,) = _reduce([check_reducible(compressed, reduction.op)], name, reduction)
+    (output,) = _reduce([_checked(compressed, reduction.op)], name, reduction)
     whole: torch.Tensor = compression.decompress(output, ctx)
     return whole
 
@@ -151,7 +162,17 @@ def reducescatter_async(
 ) -> int:
     """Start `reducescatter` and return a handle for `poll` and `synchronize`.
 
-    Not differentiable. The tensor must not be changed before the operation has completed.
+    Not differentiable.
+
+    Args:
+        tensor: as for `reducescatter`; do not change it before the operation has completed.
+        name, op, process_set, prescale_factor, postscale_factor: as for `reducescatter`.
+
+    Returns:
+        A handle; `synchronize(handle)` returns this rank's rows.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong; nothing was sent.
     """
     reduction = Reduction(op, prescale_factor, postscale_factor, process_set)
     return _submit((tensor,), name, reduction, single=True)
@@ -166,15 +187,23 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
-    """Return what `reducescatter` gives for each of several tensors, done as one operation."""
+    """Return the result of `reducescatter` for each of several tensors, as one operation.
+
+    Args:
+        tensors: at least one; each as for `reducescatter`.
+        name, compression, op: as for `reducescatter`.
+        process_set, prescale_factor, postscale_factor: as for `reducescatter`.
+
+    Returns:
+        This rank's rows of each of `tensors`, in the same order.
+
+    Raises:
+        TypeError, ValueError, HorovodInternalError: as `reducescatter`.
+    """
     reduction = Reduction(op, prescale_factor, postscale_factor, process_set)
-    compressed = [compression.compress(tensor) for tensor in tensors]
-    checked = [check_reducible(tensor, reduction.op) for tensor, _ in compressed]
-    outputs = _reduce(checked, name, reduction)
-    return [
-        compression.decompress(output, ctx)
-        for output, (_, ctx) in zip(outputs, compressed, strict=True)
-    ]
+    compressed, contexts = compress_all(codecs.NONE, compression, tensors)
+    checked = [_checked(tensor, reduction.op) for tensor in compressed]
+    return decompress_all(compression, _reduce(checked, name, reduction), contexts)
 
 
 def grouped_reducescatter_async(
@@ -185,6 +214,17 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    """Start `grouped_reducescatter` and return one handle for the group; not differentiable."""
+    """Start `grouped_reducescatter` and return one handle for the group; not differentiable.
+
+    Args:
+        tensors: as for `grouped_reducescatter`.
+        name, op, process_set, prescale_factor, postscale_factor: as for `reducescatter`.
+
+    Returns:
+        A handle; `synchronize(handle)` returns a list of this rank's rows.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong; nothing was sent.
+    """
     reduction = Reduction(op, prescale_factor, postscale_factor, process_set)
     return _submit(tensors, name, reduction, single=False)

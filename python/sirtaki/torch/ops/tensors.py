@@ -1,9 +1,9 @@
-"""How the core reads and makes PyTorch tensors."""
+"""Access of the core to PyTorch tensors."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import torch
@@ -11,7 +11,7 @@ import torch
 from sirtaki.core.operations import dtypes
 from sirtaki.core.operations.reduction import check_reduction
 
-# The youngest are not in every version of PyTorch.
+# Not every version of PyTorch has the newest types.
 _CODES: dict[torch.dtype, int] = {
     getattr(torch, name): code for name, code in dtypes.CODES.items() if hasattr(torch, name)
 }
@@ -19,41 +19,64 @@ REDUCIBLE = frozenset(t for t, code in _CODES.items() if code in dtypes.REDUCED.
 # Only these can be conjugates.
 _COMPLEX = frozenset(dtype for dtype in _CODES if dtype.is_complex)
 
+# Instances of other classes may store their elements differently.
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+# How to send their contents, by class name, because their modules are slow to import.
+_WHOLE = {
+    "DTensor": "give x.to_local(), or x.full_tensor()",
+    "MaskedTensor": "give x.to_tensor(0), and send x.get_mask() by itself where it matters",
+    "NestedTensor": "give x.values(), and send x.offsets() by itself",
+    "FakeTensor": "it has no data to exchange",
+}
+
 _DTYPES = {code: dtype for dtype, code in _CODES.items()}
 
 
 def dtype_of(code: int) -> torch.dtype:
-    """Return the type that the core knows by this number."""
+    """Return the type with this number in the core."""
     return _DTYPES[code]
 
 
+def _is_ordinary(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's class stores its elements as PyTorch does."""
+    kind = type(tensor)
+    return kind in _PLAIN or kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+
+
 def check_dense(tensor: object) -> torch.Tensor:
-    """Return the tensor if a collective can take it.
+    """Return the tensor if a collective accepts it.
 
     Raises:
-        TypeError: it is not a PyTorch tensor.
+        TypeError: it is not a PyTorch tensor, or its class stores its elements differently.
         ValueError: its layout is sparse, its dtype is not supported, or it has no data.
     """
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"expected a torch.Tensor, got {type(tensor).__name__}")
+    if not _is_ordinary(tensor):
+        kind = type(tensor).__name__
+        cure = _WHOLE.get(kind, "give the plain tensors that it holds")
+        raise TypeError(f"expected a plain torch.Tensor, got {kind}: {cure}")
+    if tensor.is_nested:
+        raise ValueError("a nested tensor has no one shape: give x.to_padded_tensor(0)")
     if tensor.layout is not torch.strided:
         raise ValueError(
             f"a tensor of layout {tensor.layout} cannot take part in this operation; convert it "
             "with to_dense(), or use sparse_allreduce_async"
         )
     if tensor.dtype not in _CODES:
-        raise ValueError(f"tensors of type {tensor.dtype} are not supported")
+        cure = ": give x.int_repr(), or x.dequantize()" if tensor.is_quantized else ""
+        raise ValueError(f"tensors of type {tensor.dtype} are not supported{cure}")
     if tensor.is_meta:
         raise ValueError("a tensor on the meta device has no data to exchange")
     return tensor
 
 
 def check_reducible(tensor: object, op: int) -> torch.Tensor:
-    """Return the tensor if a collective can reduce it so.
+    """Return the tensor if a collective can reduce it with this operator.
 
     Raises:
         TypeError: it is not a PyTorch tensor.
-        ValueError: a collective cannot take it, or cannot reduce its dtype so.
+        ValueError: a collective does not accept it, or cannot reduce its dtype with this operator.
     """
     dense = check_dense(tensor)
     check_reduction(op, _CODES[dense.dtype])
@@ -66,7 +89,10 @@ class TorchTensors:
     def view(self, tensor: torch.Tensor) -> tuple[int, tuple[int, ...], int]:
         """Return the data pointer, shape and dtype code of a CPU tensor."""
         try:
-            return tensor.data_ptr(), tensor.shape, _CODES[tensor.dtype]
+            pointer = tensor.data_ptr()
+            if not pointer and tensor.numel():
+                raise ValueError("the tensor has no memory: it has been freed, or never made")
+            return pointer, tensor.shape, _CODES[tensor.dtype]
         except (AttributeError, KeyError, RuntimeError):
             check_dense(tensor)
             if torch._C._are_functorch_transforms_active():
@@ -78,6 +104,8 @@ class TorchTensors:
 
     def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor itself if its memory holds its elements in row order, else a copy."""
+        if type(tensor) not in _PLAIN:  # also objects that are not tensors
+            check_dense(tensor)
         try:
             tensor = tensor.contiguous().resolve_neg()
             return tensor.resolve_conj() if tensor.dtype in _COMPLEX else tensor
@@ -98,7 +126,7 @@ class TorchTensors:
         return torch.frombuffer(buffer, dtype=like.dtype).view(shape)
 
     def splits(self, splits: object) -> list[int]:
-        """Return alltoall's row counts, given as a 1-D int32 tensor or as integers."""
+        """Return alltoall's row counts from a 1-D int32 tensor or integers."""
         if isinstance(splits, torch.Tensor):
             if splits.dtype != torch.int32 or splits.dim() != 1:
                 raise ValueError(
@@ -112,16 +140,18 @@ class TorchTensors:
             raise ValueError(f"alltoall: splits must be integers, got {splits!r}") from None
 
     def wrap_splits(self, received: list[int], like: object) -> torch.Tensor:
-        """Return received row counts as int32, on the device of the splits that were given."""
+        """Return received row counts as int32, on the device of the given splits."""
         device = like.device if isinstance(like, torch.Tensor) else "cpu"
         return torch.tensor(received, dtype=torch.int32, device=device)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Say whether the core can work on the tensor in place: its elements are in CPU memory."""
-    # In row order, without gaps, and neither to be negated nor conjugated when they are read.
+    """Return whether the core can use the tensor in place: its elements are in CPU memory."""
+    # In row order, without gaps, and with no pending negation or conjugation.
     return (
         tensor.is_cpu
+        and _is_ordinary(tensor)
+        and tensor.layout is torch.strided
         and tensor.is_contiguous()
         and not tensor.is_neg()
         and not (tensor.dtype in _COMPLEX and tensor.is_conj())
@@ -131,6 +161,58 @@ def is_plain(tensor: torch.Tensor) -> bool:
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor itself if it is in CPU memory, otherwise a copy that is.
 
-    Accelerators are served through CPU memory; the caller moves the result back.
+    Accelerator tensors are staged in CPU memory; the caller moves the result back.
     """
     return tensor if tensor.is_cpu else check_dense(tensor).detach().cpu()
+
+
+def check_writable(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor if its elements do not overlap, as required for writing.
+
+    Raises:
+        ValueError: Some may share memory, for example in an expanded tensor.
+    """
+    reach = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride <= reach:
+            raise ValueError(
+                f"elements of a tensor of shape {tuple(tensor.shape)} and strides "
+                f"{tensor.stride()} share memory, so it cannot be written; give a clone()"
+            )
+        reach += stride * (size - 1)
+    return tensor
+
+
+def check_apart(tensors: Sequence[torch.Tensor]) -> None:
+    """Raise ValueError if two of the tensors to be written share memory."""
+    filled = [i for i, each in enumerate(tensors) if each.numel() and each.data_ptr()]
+    filled.sort(key=lambda index: tensors[index].data_ptr())
+    end = 0
+    for index in filled:
+        tensor = tensors[index]
+        if tensor.data_ptr() < end:
+            return _check_elements([tensors[each] for each in filled], filled)
+        end = tensor.data_ptr() + _extent(tensor) * tensor.element_size()
+    return None
+
+
+def _check_elements(tensors: Sequence[torch.Tensor], numbers: Sequence[int]) -> None:
+    """Do the same as `check_apart`, for tensors whose elements may be interleaved."""
+    unit = tensors[0].element_size()
+    places = [(each.data_ptr() - tensors[0].data_ptr()) // unit for each in tensors]
+    room = max(place + _extent(each) for place, each in zip(places, tensors, strict=True))
+    marks = torch.zeros(room, dtype=torch.bool)
+    for number, place, tensor in zip(numbers, places, tensors, strict=True):
+        own = marks.as_strided(tensor.shape, tensor.stride(), place)
+        if tensor.element_size() != unit or own.any():
+            raise ValueError(
+                f"tensor {number} of the list shares memory with another one, so they cannot both "
+                "be written; give tensors of their own"
+            )
+        own.fill_(True)
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """Return the number of elements from a tensor's first one past its last."""
+    strides = zip(tensor.stride(), tensor.shape, strict=True)
+    return 1 + sum(stride * (size - 1) for stride, size in strides)

@@ -1,4 +1,4 @@
-"""What PyTorch itself wants of the collectives: one device, autograd, vmap."""
+"""PyTorch's requirements of the collectives: one device, autograd, vmap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sirtaki.core.errors import HorovodInternalError
 
 
 def check_one_device(tensors: Sequence[torch.Tensor]) -> None:
-    """Refuse a group whose tensors are not all on one device."""
+    """Refuse a group whose tensors are on several devices."""
     devices = {tensor.device for tensor in tensors}
     if len(devices) > 1:
         found = ", ".join(sorted(map(str, devices)))
@@ -20,7 +20,7 @@ def check_one_device(tensors: Sequence[torch.Tensor]) -> None:
 
 
 def wants_grad(tensors: Sequence[torch.Tensor]) -> bool:
-    """Say whether autograd, or a transform of torch.func, must follow an operation on these."""
+    """Return whether autograd, or a torch.func transform, must follow an operation on these."""
     if torch._C._are_functorch_transforms_active():
         return True
     for tensor in tensors:
@@ -32,9 +32,9 @@ def wants_grad(tensors: Sequence[torch.Tensor]) -> bool:
 def batch_at(
     dim: int, tensors: Sequence[torch.Tensor], in_dims: Sequence[int | None]
 ) -> tuple[list[torch.Tensor], tuple[int | None, ...]]:
-    """Return the tensors with the dimension that torch.vmap maps moved to `dim`, and where it is.
+    """Return the tensors with torch.vmap's mapped dimension moved to `dim`, and its position.
 
-    It has to be at one place on all ranks, and behind the rows in operations on rows.
+    It must be the same on all ranks, and after the rows in operations on rows.
     """
     moved = [
         tensor if at is None else tensor.movedim(at, dim)

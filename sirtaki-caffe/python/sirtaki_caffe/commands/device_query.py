@@ -10,7 +10,7 @@ from sirtaki_caffe.commands.log import Log
 
 
 def run(flags: Flags, log: Log) -> int:
-    """Write down what GPUs there are; returns the exit code.
+    """Print the available GPUs; return the exit code.
 
     Raises:
         CaffeError: The flag `gpu` is wrong.

@@ -1,4 +1,4 @@
-"""Where nets compute: the flag `gpu`, and the solver's mode."""
+"""The devices of nets: the flag `gpu`, and the solver's mode."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _GPU = 1
 
 
 def chosen(flags: Flags) -> list[int]:
-    """The GPUs that the flag names.
+    """Return the GPUs that the flag names.
 
     Raises:
-        CaffeError: It is neither numbers nor `all`, or there are not so many GPUs.
+        CaffeError: It is neither numbers nor `all`, or a GPU does not exist.
     """
     if not flags.gpu:
         return []
@@ -38,16 +38,16 @@ def chosen(flags: Flags) -> list[int]:
 
 
 def device(flags: Flags, processes: Processes, log: Log, solver: Any = None) -> str:
-    """Where this process computes, said in the log.
+    """Return the device of this process, and log it.
 
     Args:
         flags: The command line.
-        processes: Who trains.
-        log: Where it is said.
-        solver: A SolverParameter, whose mode counts where the flag is not given.
+        processes: The training processes.
+        log: The log.
+        solver: A SolverParameter, whose mode applies without the flag.
 
     Raises:
-        CaffeError: The flag is wrong.
+        CaffeError: The flag is invalid.
     """
     wanted = chosen(flags)
     by_solver = solver is not None and solver.HasField("solver_mode") and solver.solver_mode == _GPU
@@ -71,7 +71,7 @@ def device(flags: Flags, processes: Processes, log: Log, solver: Any = None) -> 
 
 
 def _share_cores(processes: Processes) -> None:
-    """Let the processes of a host divide its cores, unless the user has said how."""
+    """Divide a host's cores among its processes, unless the user has specified the number."""
     if processes.size == 1 or "OMP_NUM_THREADS" in os.environ:
         return
     share = max(1, (os.cpu_count() or 1) // hvd.local_size())
@@ -79,7 +79,7 @@ def _share_cores(processes: Processes) -> None:
 
 
 def _of_process(wanted: list[int], solver: Any, processes: Processes) -> int:
-    """The GPU of this process: the processes of a host take them in turn."""
+    """Return the GPU of this process: the processes of a host use them in turn."""
     place = hvd.local_rank() if processes.size > 1 else 0
     if wanted:
         return wanted[place % len(wanted)]

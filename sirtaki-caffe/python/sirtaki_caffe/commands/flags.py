@@ -9,7 +9,7 @@ from typing import Any
 
 
 class FlagError(Exception):
-    """A flag that is not known, or has a value that it cannot have."""
+    """A flag that is unknown or has an invalid value."""
 
 
 def _flag(default: Any, about: str) -> Any:
@@ -18,7 +18,7 @@ def _flag(default: Any, about: str) -> Any:
 
 @dataclass
 class Flags:
-    """What the command line says."""
+    """The values of the command line."""
 
     solver: str = _flag("", "the solver's text file; train needs it")
     model: str = _flag("", "the net's text file; test and time need it")
@@ -62,7 +62,7 @@ class Flags:
     version: bool = _flag(False, "show the version")
 
     def log_folder(self, environ: Mapping[str, str]) -> str:
-        """Where log files are made; "" for none."""
+        """Return the folder of log files; "" for none."""
         if self.logtostderr:
             return ""
         found = (environ.get(name) for name in ("GOOGLE_LOG_DIR", "TEST_TMPDIR", "TMPDIR", "TMP"))
@@ -83,14 +83,14 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[Flags, 
     """Read a command line.
 
     Args:
-        arguments: What stands behind the program's name.
+        arguments: The words after the program's name.
         environ: The variables; GLOG_X is the default of flag X.
 
     Returns:
-        The flags, and what is no flag.
+        The flags, and the other words.
 
     Raises:
-        FlagError: A flag is wrong; the text says which.
+        FlagError: A flag is invalid; the message names it.
     """
     reader = _Reader()
     for name in _OF_GLOG:
@@ -101,7 +101,7 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[Flags, 
 
 
 def usage() -> str:
-    """All flags, a line each."""
+    """Return all flags, one per line."""
     lines = []
     for each in fields(Flags):
         kind = _TYPE_NAMES[type(each.default)]
@@ -111,14 +111,14 @@ def usage() -> str:
 
 
 class _Reader:
-    """Flags while they are being read."""
+    """Parser of flags."""
 
     def __init__(self) -> None:
         self.flags = Flags()
         self._files = 0
 
     def read(self, arguments: Iterable[str]) -> list[str]:
-        """Take the flags; return what is none."""
+        """Parse the flags; return the other words."""
         rest: list[str] = []
         words = iter(arguments)
         for word in words:
@@ -142,7 +142,7 @@ class _Reader:
         return rest
 
     def set(self, name: str, text: str) -> None:
-        """Give a flag a value."""
+        """Set a flag."""
         kind = _KINDS[name]
         try:
             setattr(self.flags, name, _value(kind, text))
@@ -160,7 +160,7 @@ class _Reader:
             raise FlagError(f"unknown command line flag '{name}'")
 
     def _read_files(self, names: str) -> None:
-        """Flags from files, one a line; a file may name others."""
+        """Read flags from files, one per line; a file may name others."""
         for name in filter(None, names.split(",")):
             self._files += 1
             if self._files > _MOST_FLAG_FILES:

@@ -1,4 +1,4 @@
-"""Log lines as Caffe's programs write them: to standard error and to files."""
+"""Log lines in the format of Caffe's programs, to standard error and to files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ INFO, WARNING, ERROR, FATAL = range(4)
 
 
 class Log:
-    """Where what happens is written down.
+    """The log of a program.
 
     Args:
-        folder: Where files are made; "": none are.
-        least: The least severity that is written, from INFO to FATAL.
-        prefix: Stands before every line, to tell processes apart.
-        silent: Write nothing but what is FATAL: another process writes.
-        program: The name that files begin with.
+        folder: The folder of log files; "": none.
+        least: The minimum severity to write, from INFO to FATAL.
+        prefix: Precedes every line, to distinguish processes.
+        silent: Write only FATAL lines, because another process writes.
+        program: The prefix of file names.
     """
 
     def __init__(
@@ -43,23 +43,23 @@ class Log:
         self._program = program
         self._files: dict[int, IO[str] | None] = {}
         self._lock = threading.Lock()
-        #: Called before a line is written to standard error: what stands there may be in the way.
+        #: Called before a line is written to standard error, to clear a progress line there.
         self.before_line: Callable[[], None] | None = None
 
     def info(self, source: str, text: str) -> None:
-        """Say what happens; `source` is the file that tools look for."""
+        """Log an event; `source` is the file name that tools look for."""
         self._write(INFO, source, text)
 
     def warning(self, source: str, text: str) -> None:
-        """Say what may be wrong."""
+        """Log a possible problem."""
         self._write(WARNING, source, text)
 
     def error(self, source: str, text: str) -> None:
-        """Say what is wrong."""
+        """Log an error."""
         self._write(ERROR, source, text)
 
     def fatal(self, source: str, text: str) -> None:
-        """Say why the program ends."""
+        """Log the reason why the program ends."""
         self._write(FATAL, source, text)
 
     def close(self) -> None:
@@ -83,14 +83,14 @@ class Log:
         with self._lock:
             if self.before_line is not None:
                 self.before_line()
-            # Who reads it may have gone; training goes on.
+            # The reader may have exited; training continues.
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.write(message)
                 sys.stderr.flush()
             self._write_files(severity, message)
 
     def _write_files(self, severity: int, message: str) -> None:
-        """A file of each severity has what is at least as severe."""
+        """Write to each severity's file the lines of at least that severity."""
         if not self._folder:
             return
         for level in range(severity + 1):
@@ -103,7 +103,7 @@ class Log:
                     file.flush()
 
     def _open(self, severity: int) -> IO[str] | None:
-        """A new file; None, once said, where none can be made."""
+        """Return a new file; log a failure and return None."""
         name = _NAMES[severity]
         host = socket.gethostname()
         start = time.strftime("%Y%m%d-%H%M%S")
@@ -111,7 +111,7 @@ class Log:
             f"{self._program}.{host}.{_user()}.log.{name}.{start}.{os.getpid()}"
         )
         try:
-            # Never what somebody else has put there.
+            # Never follows another user's link.
             number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             with contextlib.suppress(OSError, ValueError):
@@ -126,7 +126,7 @@ class Log:
 
 
 def _user() -> str:
-    """The name of the user; containers may have none for the number."""
+    """Return the user's name; containers may have none for the number."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -134,7 +134,7 @@ def _user() -> str:
 
 
 def _link(link: Path, path: Path) -> None:
-    """Let `link` lead to the newest file, where nothing else has the name."""
+    """Make `link` point to the newest file, unless another file has the name."""
     beside = link.with_name(f".{link.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
         if os.path.lexists(link) and not link.is_symlink():

@@ -15,6 +15,7 @@ from sirtaki.core.config import Config, Topology
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki_caffe.commands.flags import FlagError, Flags, parse, usage
 from sirtaki_caffe.commands.log import Log
+from sirtaki_caffe.commands.pipes import ends_quietly
 from sirtaki_caffe.errors import CaffeError, LayerError
 
 #: The exit code of a program that calls abort.
@@ -28,7 +29,7 @@ _ACTIONS = {
     "collect": "refused",
     "compare": "refused",
 }
-# With flags of their own; they must come first on the command line.
+# Tools with flags of their own; they must come first on the command line.
 _TOOLS = {
     "convert": "turn a net into PyTorch's files",
     "detect": "draw what a detector finds onto images",
@@ -50,8 +51,9 @@ _MODULES = {
 }
 
 
+@ends_quietly
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `caffe …`; returns the exit code."""
+    """Run `caffe …`; return the exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words and words[0] in _TOOLS:
         return _run_tool(words[0], words[1:])
@@ -71,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_tool(name: str, words: list[str]) -> int:
     module = importlib.import_module(f"sirtaki_caffe.commands.tools.{_MODULES.get(name, name)}")
-    sys.argv[0] = f"caffe {name}"  # what it calls itself
+    sys.argv[0] = f"caffe {name}"  # the name in its messages
     try:
         return int(module.main([name, *words] if name in _MODULES else words))
     except CaffeError as error:
@@ -80,7 +82,7 @@ def _run_tool(name: str, words: list[str]) -> int:
 
 
 def _guarded(action: str, flags: Flags) -> int:
-    """Run an action; what goes wrong becomes a line and an exit code."""
+    """Run an action; convert its errors to a line and an exit code."""
     log = Log(least=flags.minloglevel)
     place = ""
     try:
@@ -113,7 +115,7 @@ def _guarded(action: str, flags: Flags) -> int:
 
 
 def _users_traceback(error: BaseException | None) -> str:
-    """Where in the user's own files an exception of a Python layer came from; "" if in none."""
+    """Return the line in the user's files that raised a Python layer's exception, or ""."""
     if error is None:
         return ""
     shown = traceback.TracebackException.from_exception(error)

@@ -1,4 +1,4 @@
-"""A line on the terminal that says how far training is."""
+"""A line on the terminal with the progress of training."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _CLEAR = "\r\x1b[K"
 
 
 class Progress:
-    """A line below the log, where standard error is a terminal; nothing elsewhere.
+    """A line below the log, if standard error is a terminal.
 
     Args:
-        log: Whose lines take its place.
+        log: The log whose lines replace it.
     """
 
     def __init__(self, log: Log) -> None:
@@ -29,7 +29,7 @@ class Progress:
             log.before_line = self._clear
 
     def show(self, solver: Solver) -> None:
-        """Bring the line up to date."""
+        """Update the line."""
         now = time.monotonic()
         if not self._on:
             return
@@ -49,7 +49,7 @@ class Progress:
         self._shown = True
 
     def end(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         self._clear()
         self._log.before_line = None
 

@@ -1,6 +1,6 @@
 """The program `run_intelcaffe.sh`: a job of `caffe` over hosts, with the flags of Intel's script.
 
-It changes nothing on the hosts: no process is killed there and no file removed.
+It changes nothing on the hosts: it kills no processes and removes no files.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from sirtaki_caffe.commands.pipes import ends_quietly
+
 _WITHOUT_EFFECT = "accepted without effect"
 _CPU_MODELS = {79: "bdw", 86: "bdw", 71: "bdw", 87: "knl", 133: "knm"}
 _FAILED_CHECK = 255
 
 
 class UsageError(Exception):
-    """An option that is wrong."""
+    """An invalid option."""
 
 
 def _option(default: Any, about: str, *words: str) -> Any:
@@ -35,7 +37,7 @@ def _option(default: Any, about: str, *words: str) -> Any:
 
 @dataclass
 class Job:
-    """What the command line says."""
+    """The values of the command line."""
 
     hostfile: str = _option("", "the hosts, one a line; each counts once")
     solver: str = _option("", "the solver's text file; mode train needs it")
@@ -63,8 +65,9 @@ class Job:
     engine: str = _option("", "the engine whose meaning layers have")
 
 
+@ends_quietly
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `run_intelcaffe.sh …`; returns the exit code."""
+    """Run `run_intelcaffe.sh …`; return the exit code."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     if len(words) < 2 or "--help" in words:
         print(_usage())
@@ -96,7 +99,7 @@ def _usage() -> str:
 
 
 def _parse(words: Sequence[str]) -> Job:
-    """Read the options: each is followed by its value."""
+    """Parse the options: each is followed by its value."""
     job = Job()
     known = {f"--{each.name}": each for each in fields(Job)}
     rest = iter(words)
@@ -134,7 +137,7 @@ def _check(job: Job) -> None:
 
 
 def _hosts(hostfile: str) -> list[str]:
-    """The hosts, each once and in the order of their numbers; none without a file."""
+    """Return the hosts, each once and in the order of their numbers; none without a file."""
     if not hostfile:
         return []
     try:
@@ -148,13 +151,13 @@ def _hosts(hostfile: str) -> list[str]:
 
 
 def _by_version(name: str) -> list[tuple[int, str]]:
-    """Sorts node9 before node10."""
+    """Return a key that sorts node9 before node10."""
     parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isdigit() else (0, part) for part in parts]
 
 
 def _missing_database(job: Job) -> str:
-    """What is wrong with the databases of the solver's net, "" if nothing."""
+    """Return what is wrong with the databases of the solver's net, or ""."""
     if job.mode != "train":
         return ""
     net = re.search(
@@ -178,7 +181,7 @@ def _missing_database(job: Job) -> str:
 
 
 def _launch(job: Job, hosts: list[str]) -> int:
-    """Start the job; what it says is shown, and kept in the folder of results."""
+    """Start the job; show its output, and keep it in the results folder."""
     results = Path(job.output or f"result-{time.strftime('%Y%m%d%H%M%S')}")
     results.mkdir(parents=True, exist_ok=True)
     kind = f"{job.cpu or _cpu()}-{max(len(hosts), 1)}"
@@ -194,10 +197,12 @@ def _launch(job: Job, hosts: list[str]) -> int:
 
 
 def _caffe(job: Job) -> list[str]:
-    """The command of every process."""
+    """Return the command of every process."""
     beside = Path(sys.executable).with_name("caffe")
-    program = job.caffe_bin or (str(beside) if beside.exists() else shutil.which("caffe"))
-    command = [program or "caffe"]
+    program = str(beside) if beside.exists() else shutil.which("caffe") or "caffe"
+    if job.caffe_bin and shutil.which(job.caffe_bin) is None:
+        print(f"--caffe_bin {job.caffe_bin}: there is no such program; {program} runs instead")
+    command = [(job.caffe_bin and shutil.which(job.caffe_bin)) or program]
     if job.mode == "train":
         command += ["train", "--solver", job.solver]
         command += ["--weights", job.weights] if job.weights else []
@@ -225,7 +230,7 @@ def _includes_this_host(hosts: list[str]) -> bool:
 
 
 def _variables(job: Job, hosts: list[str]) -> dict[str, str]:
-    """What the processes find in their environment."""
+    """Return the environment variables of the processes."""
     variables = {"GLOG_minloglevel": "0"}
     threads = job.num_omp_threads
     if _includes_this_host(hosts):
@@ -233,12 +238,12 @@ def _variables(job: Job, hosts: list[str]) -> dict[str, str]:
         if threads > most:
             print(f"--num_omp_threads {threads}: this host has {most} cores for a process")
         threads = min(threads or most, most)
-    # Elsewhere each process sees for itself how many cores there are.
+    # Elsewhere each process determines the number of cores itself.
     return variables | ({"OMP_NUM_THREADS": str(threads)} if threads else {})
 
 
 def _cpu() -> str:
-    """Intel's short name of this processor."""
+    """Return Intel's short name of this processor."""
     with contextlib.suppress(OSError):
         found = re.search(r"^model\s*:\s*(\d+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
         if found:
@@ -247,7 +252,7 @@ def _cpu() -> str:
 
 
 def _run(command: list[str], variables: dict[str, str], output: Path) -> int:
-    """Run to the end; signals go on to it, once."""
+    """Run to the end; forward signals once."""
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""What SIGINT and SIGHUP do to a command that trains or tests."""
+"""The effects of SIGINT and SIGHUP on a command that trains or tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EFFECTS = {"stop": "stop", "snapshot": "snapshot", "none": ""}
 
 @contextmanager
 def watched(sigint_effect: str, sighup_effect: str) -> Iterator[Callable[[], Request]]:
-    """While entered, signals are only noted; what is yielded tells what they ask for, once.
+    """Record signals within the context; yield a function that returns their requests, once.
 
     Args:
         sigint_effect: "stop", "snapshot" or "none".
@@ -36,7 +36,7 @@ def watched(sigint_effect: str, sighup_effect: str) -> Iterator[Callable[[], Req
 
     def take() -> Request:
         found = set(noted)
-        noted.difference_update(found)  # not what comes meanwhile
+        noted.difference_update(found)  # keeps signals that arrive meanwhile
         return Request(stop="stop" in found, snapshot="snapshot" in found)
 
     before: dict[int, Any] = {number: signal.signal(number, note) for number in effects}

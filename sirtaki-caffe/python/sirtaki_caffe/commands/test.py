@@ -19,7 +19,7 @@ from sirtaki_caffe.solver.report import tail
 
 
 def run(flags: Flags, log: Log) -> int:
-    """Score a net; the batches are divided among the processes. Returns the exit code.
+    """Score a net, with its batches divided among the processes; return the exit code.
 
     Raises:
         CaffeError: A file or a flag cannot be used.

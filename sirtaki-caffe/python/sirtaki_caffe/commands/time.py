@@ -20,7 +20,7 @@ _PHASES = {"": TRAIN, "TRAIN": TRAIN, "TEST": TEST}
 
 
 def run(flags: Flags, log: Log) -> int:
-    """Measure a net, layer by layer; each process measures for itself. Returns the exit code.
+    """Measure a net, layer by layer, in each process separately; return the exit code.
 
     Raises:
         CaffeError: A file or a flag cannot be used.
@@ -67,8 +67,8 @@ class Benchmark:
 
     Args:
         net: The net.
-        forward_only: Without the backward pass.
-        log: Where they are written.
+        forward_only: Whether to omit the backward pass.
+        log: The log for the times.
     """
 
     def __init__(self, net: Net, forward_only: bool, log: Log) -> None:
@@ -80,7 +80,7 @@ class Benchmark:
         self._backward = [0.0] * count
 
     def run(self, iterations: int) -> None:
-        """Measure so many passes and write the means down, in milliseconds."""
+        """Measure the given number of passes and log the means, in milliseconds."""
         say = self._say
         say("*** Benchmark begins ***")
         say(f"Testing for {iterations} iterations.")

@@ -17,7 +17,7 @@ from sirtaki_caffe.solver.solver import Options, Solver
 
 
 def run(flags: Flags, log: Log) -> int:
-    """Train as the flags say; returns the exit code.
+    """Train according to the flags; return the exit code.
 
     Raises:
         CaffeError: A file or a flag cannot be used.
@@ -83,7 +83,7 @@ def _apply_flags(param: Any, flags: Flags) -> None:
 
 
 def _set_batch_size(param: Any, batch_size: int) -> None:
-    """Let the first Data layer of the train net have another batch size."""
+    """Set the batch size of the train net's first Data layer."""
     field = "train_net" if param.HasField("train_net") else "net"
     if param.HasField(field):
         net = read_net(getattr(param, field))
@@ -111,7 +111,7 @@ def _start(solver: Solver, flags: Flags, handed: list[LayerWeights]) -> None:
 
 
 def _handed_on(solver: Solver) -> list[LayerWeights]:
-    """The weights for the next phase."""
+    """Return the weights for the next phase."""
     kinds = {layer.name: layer.type for layer in solver.net.proto.layer}
     return [
         LayerWeights(name, kinds[name], [blob.data.copy() for blob in blobs])

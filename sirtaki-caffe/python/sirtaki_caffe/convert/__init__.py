@@ -1,1 +1,1 @@
-"""From a net of Caffe's to a module written in PyTorch."""
+"""Conversion of a Caffe net to a PyTorch module."""

@@ -1,4 +1,4 @@
-"""Layers that become expressions."""
+"""Layers that are converted to expressions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PROD, _SUM, _MAX = 0, 1, 2
 
 @emits("ReLU")
 def relu(place: Place) -> Piece:
-    """With a slope below zero if there is one."""
+    """Return a ReLU, with a slope below zero if there is one."""
     slope = place.layer.proto.relu_param.negative_slope
     if slope:
         return Piece(call("F.leaky_relu", place.x, number(slope)))
@@ -20,7 +20,7 @@ def relu(place: Place) -> Piece:
 
 @emits("Sigmoid", "TanH", "AbsVal", "BNLL")
 def plain(place: Place) -> Piece:
-    """Functions without parameters."""
+    """Return a function without parameters."""
     names = {
         "Sigmoid": "torch.sigmoid",
         "TanH": "torch.tanh",
@@ -32,40 +32,40 @@ def plain(place: Place) -> Piece:
 
 @emits("ELU")
 def elu(place: Place) -> Piece:
-    """To be alpha (e^x - 1) below zero."""
+    """Return an ELU: alpha (e^x - 1) below zero."""
     return Piece(call("F.elu", place.x, number(place.layer.proto.elu_param.alpha)))
 
 
 @emits("Swish")
 def swish(place: Place) -> Piece:
-    """The product of x and sigmoid(beta x)."""
+    """Return the product of x and sigmoid(beta x)."""
     beta = number(place.layer.proto.swish_param.beta)
     return Piece(f"{place.x} * torch.sigmoid({beta} * {place.x})")
 
 
 @emits("Clip")
 def clip(place: Place) -> Piece:
-    """Between two numbers."""
+    """Return a clamp between two numbers."""
     proto = place.layer.proto.clip_param
     return Piece(call("torch.clamp", place.x, number(proto.min), number(proto.max)))
 
 
 @emits("Threshold")
 def threshold(place: Place) -> Piece:
-    """1 above a number, 0 elsewhere."""
+    """Return 1 above a number, 0 elsewhere."""
     limit = number(place.layer.proto.threshold_param.threshold)
     return Piece(f"({place.x} > {limit}).to({place.x}.dtype)")
 
 
 def _linear(x: str, scale: float, shift: float) -> str:
-    """Code of scale x + shift."""
+    """Return the code of scale x + shift."""
     product = x if scale == 1 else f"{number(scale)} * {x}"
     return product if shift == 0 else f"{product} + {number(shift)}"
 
 
 @emits("Power")
 def power(place: Place) -> Piece:
-    """(scale x + shift)^power."""
+    """Return (scale x + shift)^power."""
     proto = place.layer.proto.power_param
     inner = _linear(place.x, proto.scale, proto.shift)
     return Piece(inner if proto.power == 1 else f"({inner}) ** {number(proto.power)}")
@@ -73,7 +73,7 @@ def power(place: Place) -> Piece:
 
 @emits("Exp")
 def exp(place: Place) -> Piece:
-    """base^(scale x + shift)."""
+    """Return base^(scale x + shift)."""
     proto = place.layer.proto.exp_param
     inner = _linear(place.x, proto.scale, proto.shift)
     factor = "" if proto.base == -1 else f"{math.log(proto.base)!r} * "
@@ -82,7 +82,7 @@ def exp(place: Place) -> Piece:
 
 @emits("Log")
 def log(place: Place) -> Piece:
-    """log_base(scale x + shift)."""
+    """Return log_base(scale x + shift)."""
     proto = place.layer.proto.log_param
     found = f"torch.log({_linear(place.x, proto.scale, proto.shift)})"
     return Piece(found if proto.base == -1 else f"{found} / {math.log(proto.base)!r}")
@@ -90,14 +90,14 @@ def log(place: Place) -> Piece:
 
 @emits("Softmax")
 def softmax(place: Place) -> Piece:
-    """Along an axis."""
+    """Return a softmax along an axis."""
     axis = place.axis(place.layer.proto.softmax_param.axis)
     return Piece(call("torch.softmax", place.x, str(axis)))
 
 
 @emits("Eltwise")
 def eltwise(place: Place) -> Piece:
-    """A sum, a product, or the greater."""
+    """Return a sum, a product, or a maximum."""
     proto = place.layer.proto.eltwise_param
     if proto.operation == _PROD:
         return Piece(" * ".join(place.names))
@@ -113,7 +113,7 @@ def eltwise(place: Place) -> Piece:
 
 @emits("Concat")
 def concat(place: Place) -> Piece:
-    """Along an axis."""
+    """Return a concatenation along an axis."""
     proto = place.layer.proto.concat_param
     axis = proto.concat_dim if proto.HasField("concat_dim") else place.axis(proto.axis)
     return Piece(call("torch.cat", f"({', '.join(place.names)},)", str(axis)))
@@ -121,7 +121,7 @@ def concat(place: Place) -> Piece:
 
 @emits("Slice")
 def cut(place: Place) -> Piece:
-    """Along an axis."""
+    """Return a split along an axis."""
     proto = place.layer.proto.slice_param
     axis = proto.slice_dim if proto.HasField("slice_dim") else place.axis(proto.axis)
     parts = ", ".join(str(shape[axis]) for shape in place.tops)
@@ -130,7 +130,7 @@ def cut(place: Place) -> Piece:
 
 @emits("Flatten")
 def flatten(place: Place) -> Piece:
-    """From one axis to another."""
+    """Return a flattening from one axis to another."""
     proto = place.layer.proto.flatten_param
     ends = str(place.axis(proto.axis)), str(place.axis(proto.end_axis))
     return Piece(call("torch.flatten", place.x, *ends))
@@ -138,7 +138,7 @@ def flatten(place: Place) -> Piece:
 
 @emits("Reshape")
 def reshape(place: Place) -> Piece:
-    """To another shape; the number of items may be another than Caffe's."""
+    """Return a reshape; the number of items may differ from Caffe's."""
     top, bottom = place.tops[0], place.shapes[0]
     if place.layer.proto.reshape_param.pixelshuffler > 1:
         raise place.layer.error("a Reshape with pixelshuffler is not converted")
@@ -148,7 +148,7 @@ def reshape(place: Place) -> Piece:
 
 @emits("Permute")
 def permute(place: Place) -> Piece:
-    """Axes in another order; those not named follow."""
+    """Return a permutation of axes; those not named follow."""
     order = list(place.layer.proto.permute_param.order)
     order += [axis for axis in range(place.rank) if axis not in order]
     return Piece(call("torch.permute", place.x, f"({', '.join(map(str, order))},)"))

@@ -1,4 +1,4 @@
-"""A net as the text of a module in PyTorch, and its state."""
+"""A net as the source of a PyTorch module, and its state."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _DATA = {"Input", "Data", "ImageData", "HDF5Data", "MemoryData", "DummyData", "W
 _LEFT_OUT = {"Accuracy", "Silence", "HDF5Output"}
 _NAMES = {"self", "torch", "F", "nn"}
 
-del expressions  # imported so that its layers are known, as those of `modules`
+del expressions  # imported to register its layers, like those of `modules`
 
 
 class ModuleWriter:
     """Writes a net as a module.
 
-    Data layers become arguments of `forward`. Losses, Accuracy and what has no top are left out.
+    Data layers become arguments of `forward`. Losses, Accuracy and layers without tops are omitted.
     All blobs that are then unread are returned.
 
     Args:
         net: A net of phase TEST.
 
     Raises:
-        LayerError: A layer has a type that is not converted.
+        LayerError: A layer's type is not supported.
     """
 
     def __init__(self, net: Net) -> None:
@@ -53,7 +53,7 @@ class ModuleWriter:
                 self._add(step, index, steps)
 
     def text(self) -> str:
-        """The module's file."""
+        """Return the module's source."""
         arguments = [name for name, used in self._arguments.items() if used]
         outputs = [name for name in self._unread if self._arguments.get(name, True)]
         result = outputs[0] if len(outputs) == 1 else f"({', '.join(outputs)})"
@@ -127,7 +127,7 @@ class ModuleWriter:
             self.state[f"{attribute}.{name}"] = tensor.clone().cpu()
 
     def _write_param(self, piece: Piece, attribute: str, name: str, param: Param) -> None:
-        """A param, or the one of another module that it shares."""
+        """Write a param, or the param of another module that it shares."""
         values = param.data.detach().cpu()
         self.state[f"{attribute}.{name}"] = values.clone(memory_format=torch.contiguous_format)
         in_dict = piece.module == "nn.ParameterDict()"
@@ -142,7 +142,7 @@ class ModuleWriter:
             self._init.append(f"{own} = {owner}")
 
     def _variable(self, blob: str) -> str:
-        """The variable of a blob; a layer in place assigns to it again."""
+        """Return the variable of a blob; an in-place layer assigns to it again."""
         if blob not in self._variables:
             self._variables[blob] = _identifier(blob, self._taken)
             self._taken.add(self._variables[blob])
@@ -155,7 +155,7 @@ class ModuleWriter:
 
 
 def _identifier(name: str, taken: set[str]) -> str:
-    """A name as Python has them, not among those taken."""
+    """Return a name as a Python identifier that is not taken."""
     found = re.sub(r"[^0-9A-Za-z_]", "_", name).strip("_") or "x"
     if found[0].isdigit() or keyword.iskeyword(found):
         found = f"_{found}" if found[0].isdigit() else f"{found}_"
@@ -171,7 +171,7 @@ def _is_left_out(step: Step) -> bool:
 
 
 def _scale_behind(step: Step, index: int, steps: list[Step]) -> Step | None:
-    """The Scale that alone reads a BatchNorm, channel by channel, if one does."""
+    """Return the Scale that is the only reader of a BatchNorm, channel by channel, or None."""
     if step.layer.proto.type not in modules.NORMS or len(step.layer.params) != 3:
         return None
     if index + 1 == len(steps) or step.layer.proto.batch_norm_param.relu:

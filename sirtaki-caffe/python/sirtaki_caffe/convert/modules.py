@@ -1,4 +1,4 @@
-"""Layers that become modules of PyTorch's."""
+"""Layers that are converted to PyTorch modules."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sirtaki_caffe.layers.base import Param
 _MAX, _AVE = 0, 1
 _WITHIN_CHANNEL = 1
 
-#: Types of layers that normalise batches.
+#: The types of layers that normalise batches.
 NORMS = ("BatchNorm", "MKLBatchNorm")
 
 
 def _values(proto: Any, single: str, stem: str, axes: int, default: int) -> list[int]:
-    """One value an axis, of a field that is given once, for each axis, or by _h and _w."""
+    """Return one value per axis of a field given once, for each axis, or by _h and _w."""
     if stem and any(proto.HasField(f"{stem}_{side}") for side in "hw"):
         return [int(getattr(proto, f"{stem}_{side}")) for side in "hw"]
     given = getattr(proto, single)
@@ -28,7 +28,7 @@ def _values(proto: Any, single: str, stem: str, axes: int, default: int) -> list
 
 
 def _unless(values: Sequence[int], default: int) -> str | None:
-    """Code of sizes; None where all are as by default."""
+    """Return the code of sizes; None if all have the default."""
     return None if set(values) == {default} else sizes(values)
 
 
@@ -38,7 +38,7 @@ def _weights(params: Sequence[Param]) -> dict[str, Param]:
 
 @emits("Convolution", "Deconvolution")
 def convolution(place: Place) -> Piece:
-    """A convolution, or a transposed one."""
+    """Return a convolution, or a transposed one."""
     layer = place.layer
     proto = layer.proto.convolution_param
     weight = layer.params[0].data
@@ -66,7 +66,7 @@ def convolution(place: Place) -> Piece:
 
 @emits("InnerProduct")
 def inner_product(place: Place) -> Piece:
-    """A linear layer on what is flattened from an axis on."""
+    """Return a linear layer on input flattened from an axis on."""
     layer = place.layer
     proto = layer.proto.inner_product_param
     axis = place.axis(proto.axis)
@@ -86,7 +86,7 @@ def inner_product(place: Place) -> Piece:
 
 @emits("Pooling")
 def pooling(place: Place) -> Piece:
-    """Maxima or means; windows are rounded up as Caffe does."""
+    """Return max or mean pooling; the number of windows is rounded up, as in Caffe."""
     layer = place.layer
     proto = layer.proto.pooling_param
     if proto.pool not in (_MAX, _AVE) or len(place.tops) > 1 or place.rank != 4:
@@ -116,7 +116,7 @@ def pooling(place: Place) -> Piece:
 
 @emits("LRN")
 def lrn(place: Place) -> Piece:
-    """Local response normalisation."""
+    """Return local response normalisation."""
     proto = place.layer.proto.lrn_param
     size, alpha, beta = str(proto.local_size), number(proto.alpha), number(proto.beta)
     if proto.norm_region == _WITHIN_CHANNEL:
@@ -129,7 +129,7 @@ def lrn(place: Place) -> Piece:
 
 @emits("Dropout", "SpatialDropout")
 def dropout(place: Place) -> Piece:
-    """Dropout, which does nothing in evaluation."""
+    """Return dropout, which does nothing in evaluation."""
     proto = place.layer.proto
     if proto.type == "Dropout":
         module = f"nn.Dropout({number(proto.dropout_param.dropout_ratio)})"
@@ -140,7 +140,7 @@ def dropout(place: Place) -> Piece:
 
 @emits("PReLU")
 def prelu(place: Place) -> Piece:
-    """A slope for each channel."""
+    """Return a PReLU with a slope for each channel."""
     slope = place.layer.params[0]
     piece = Piece(call(place.own, place.x), f"nn.PReLU({slope.data.numel()})")
     piece.tensors["weight"] = slope.data.detach().reshape(-1)
@@ -149,13 +149,13 @@ def prelu(place: Place) -> Piece:
 
 @emits(*NORMS)
 def batch_norm(place: Place) -> Piece:
-    """Batch normalisation; its statistics are what Caffe's sums make."""
+    """Return batch normalisation, with statistics from Caffe's sums."""
     layer = place.layer
     return normalised(place, [param.data.detach() for param in layer.params[3:]])
 
 
 def normalised(place: Place, scale_and_shift: Sequence[torch.Tensor]) -> Piece:
-    """A BatchNorm with a scale and a shift, its own or those of the Scale after it."""
+    """Return a BatchNorm with a scale and a shift, its own or those of the Scale after it."""
     layer = place.layer
     proto = layer.proto.batch_norm_param
     if place.rank not in (2, 3, 4, 5):
@@ -188,7 +188,7 @@ def normalised(place: Place, scale_and_shift: Sequence[torch.Tensor]) -> Piece:
 
 @emits("Scale", "Bias")
 def scale(place: Place) -> Piece:
-    """A product, or a sum, along some axes; with a param or with a second bottom."""
+    """Return a product or a sum along some axes, with a param or a second bottom."""
     layer = place.layer
     is_scale = layer.proto.type == "Scale"
     proto = layer.proto.scale_param if is_scale else layer.proto.bias_param

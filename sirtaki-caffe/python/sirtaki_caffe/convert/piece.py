@@ -1,4 +1,4 @@
-"""What a layer becomes in PyTorch's code."""
+"""The PyTorch code of a layer."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sirtaki_caffe.layers.base import Layer, Param, Shape
 
 @dataclass
 class Piece:
-    """A layer in PyTorch's code.
+    """A layer as PyTorch code.
 
     Args:
-        call: The expression that makes its tops; several are a tuple.
-        module: What makes the module that `call` uses; None: it needs none.
-        params: Names of the module's tensors, and the layer's params that they are.
-        tensors: Names of the module's tensors that are worked out from several params.
+        call: The expression of its tops, a tuple if there are several.
+        module: The expression of the module that `call` uses, or None.
+        params: Names of the module's tensors, and their params.
+        tensors: Tensors of the module, by name, that are computed from several params.
     """
 
     call: str
@@ -30,14 +30,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Place:
-    """A layer, and what it is called with.
+    """A layer and its inputs.
 
     Args:
         layer: The layer.
         names: The variables of its bottoms.
         shapes: The shapes of its bottoms.
         tops: The shapes of its tops.
-        own: Its module in the code, `self.conv1`.
+        own: The name of its module in the code, such as `self.conv1`.
     """
 
     layer: Layer
@@ -57,7 +57,7 @@ class Place:
         return len(self.shapes[0])
 
     def axis(self, value: int) -> int:
-        """An axis of its first bottom, counted from the first."""
+        """Return the index of an axis of its first bottom, counted from the front."""
         return value + self.rank if value < 0 else value
 
 
@@ -67,7 +67,7 @@ _emitters: dict[str, Emitter] = {}
 
 
 def emits(*kinds: str) -> Callable[[Emitter], Emitter]:
-    """Register a function as the one that writes layers of some types; a decorator."""
+    """Register a function as the writer of layers of some types; a decorator."""
 
     def register(emitter: Emitter) -> Emitter:
         for kind in kinds:
@@ -78,12 +78,12 @@ def emits(*kinds: str) -> Callable[[Emitter], Emitter]:
 
 
 def emitter_of(kind: str) -> Emitter | None:
-    """What writes layers of a type; None: nothing does."""
+    """Return the writer of layers of a type, or None."""
     return _emitters.get(kind)
 
 
 def number(value: float) -> str:
-    """A number as code, no longer than needed for float32."""
+    """Return a number as code, with the digits needed for float32."""
     if not math.isfinite(value):
         return f'float("{value}")'
     if value == int(value) and abs(value) < 1e15:
@@ -92,13 +92,13 @@ def number(value: float) -> str:
 
 
 def sizes(values: Sequence[int]) -> str:
-    """Sizes as code: one number if they are equal."""
+    """Return sizes as code: one number if they are equal."""
     if len(set(values)) == 1:
         return str(values[0])
     return f"({', '.join(str(value) for value in values)})"
 
 
 def call(name: str, *arguments: str, **named: str | None) -> str:
-    """A call as code; what is None is left out."""
+    """Return a call as code, without arguments that are None."""
     given = [f"{key}={value}" for key, value in named.items() if value is not None]
     return f"{name}({', '.join([*arguments, *given])})"

@@ -1,1 +1,1 @@
-"""Where records come from, how they are transformed and fetched ahead."""
+"""Sources of records, their transformation, and reading ahead."""

@@ -1,4 +1,4 @@
-"""Intel's resizing of images: to a random size, to a random shape, to a given size."""
+"""Intel's resizing of images: to a random size, to a random shape, to a fixed size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sirtaki_caffe.errors import CaffeError
 
 
 def random_resize(image: np.ndarray, param: Any, random: np.random.Generator) -> np.ndarray:
-    """Make the shorter side as long as drawn between min_size and max_size."""
+    """Resize the shorter side to a random length between min_size and max_size."""
     low, high = param.min_size, param.max_size
     if not 0 < low <= high:
         raise CaffeError(f"random_resize_param: min_size {low} and max_size {high} are no range")
@@ -22,9 +22,9 @@ def random_resize(image: np.ndarray, param: Any, random: np.random.Generator) ->
 def random_aspect_ratio(
     image: np.ndarray, param: Any, size: int, random: np.random.Generator
 ) -> np.ndarray:
-    """Cut a part of random area and shape, and make it size x size.
+    """Crop a part of random area and shape, and resize it to size x size.
 
-    Where none fits in max_attempt draws, the whole image's shorter side becomes size.
+    If none fits in max_attempt draws, resize the whole image's shorter side to size.
     """
     area = image.shape[1] * image.shape[2]
     change = param.aspect_ratio_change
@@ -48,7 +48,7 @@ def random_aspect_ratio(
 
 
 def resized(image: np.ndarray, param: Any, random: np.random.Generator) -> np.ndarray:
-    """What a `resize_param` makes of an image."""
+    """Return an image resized according to `resize_param`."""
     if random.random() >= param.prob:
         return image
     _, height, width = image.shape
@@ -70,7 +70,7 @@ def resized(image: np.ndarray, param: Any, random: np.random.Generator) -> np.nd
 
 
 def shorter_side(image: np.ndarray, size: int, how: str) -> np.ndarray:
-    """The image with its shorter side of a size, the other in proportion."""
+    """Return the image with its shorter side of the given size, in proportion."""
     _, height, width = image.shape
     factor = size / min(height, width)
     if height <= width:
@@ -91,7 +91,7 @@ def _how(param: Any, random: np.random.Generator) -> str:
 
 
 def interpolation(param: Any, random: np.random.Generator) -> str:
-    """The name of one of its interp_mode, LINEAR if there is none."""
+    """Return the name of a random interp_mode, or LINEAR without any."""
     if not param.interp_mode:
         return "LINEAR"
     names = param.DESCRIPTOR.enum_types_by_name["Interp_mode"].values_by_number
@@ -99,7 +99,7 @@ def interpolation(param: Any, random: np.random.Generator) -> str:
 
 
 def padded(image: np.ndarray, wanted: tuple[int, int], param: Any) -> np.ndarray:
-    """The image in the middle of what is wanted."""
+    """Return the image padded to a size, in the middle."""
     channels, height, width = image.shape
     above, left = (wanted[0] - height) // 2, (wanted[1] - width) // 2
     sides = (

@@ -1,4 +1,4 @@
-"""Records as pixels: what a Datum holds, and image files."""
+"""Records as pixels: the contents of a Datum, and image files."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from sirtaki_caffe.proto.schema import Datum, Message
 
 _FIELDS = {each.number: each.name for each in Datum.DESCRIPTOR.fields}
 LARGEST_IMAGE = 1 << 26  # pixels; a few kilobytes of PNG can claim billions
-# What Caffe's own library opens; others, PostScript above all, would run programs.
+# The formats of Caffe's own library; others, such as PostScript, would run programs.
 _FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP", "PPM", "GIF", "JPEG2000")
 
 
 @dataclass
 class StoredDatum:
-    """A Datum whose bytes are still where they were read; it has Datum's fields."""
+    """A Datum whose bytes stay in the memory they were read from; it has Datum's fields."""
 
     channels: int = 0
     height: int = 0
@@ -34,7 +34,7 @@ class StoredDatum:
 
 
 def parse_datum(record: bytes) -> StoredDatum:
-    """The Datum that a record holds.
+    """Return the Datum of a record.
 
     Raises:
         CaffeError: It is none.
@@ -59,11 +59,11 @@ def parse_datum(record: bytes) -> StoredDatum:
 
 
 def datum_pixels(datum: StoredDatum, color: bool | None) -> np.ndarray:
-    """What a Datum shows: (channels, height, width), uint8 or float32.
+    """Return the pixels of a Datum: (channels, height, width), uint8 or float32.
 
     Args:
         datum: A Datum, whose image may be encoded.
-        color: Whether an encoded image becomes BGR or gray; None: as it is.
+        color: Whether an encoded image becomes BGR or gray; None: unchanged.
 
     Raises:
         CaffeError: Its numbers do not fit its sizes, or its image cannot be decoded.
@@ -84,14 +84,14 @@ def datum_pixels(datum: StoredDatum, color: bool | None) -> np.ndarray:
 
 
 def decode_image(content: bytes | memoryview, color: bool | None) -> np.ndarray:
-    """The pixels of an image file: uint8, (3, height, width) in BGR order, or (1, height, width).
+    """Return the pixels of an image file: uint8, BGR (3, height, width) or gray (1, height, width).
 
     Args:
         content: JPEG, PNG, or another common format.
-        color: Whether it becomes BGR or gray; None: as it is.
+        color: Whether it becomes BGR or gray; None: unchanged.
 
     Raises:
-        CaffeError: It is no such file, is damaged, or too large.
+        CaffeError: The file is invalid, damaged or too large.
     """
     images = needed("PIL.Image")
     try:
@@ -109,7 +109,7 @@ def decode_image(content: bytes | memoryview, color: bool | None) -> np.ndarray:
 
 
 def read_image(path: Path, color: bool | None) -> np.ndarray:
-    """The pixels of an image file; as `decode_image`, errors name the path."""
+    """Return the pixels of an image file like `decode_image`; errors name the path."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -121,7 +121,7 @@ def read_image(path: Path, color: bool | None) -> np.ndarray:
 
 
 def make_datum(pixels: np.ndarray, label: int) -> Message:
-    """The Datum of an image of (channels, height, width); uint8 stays so, else floats."""
+    """Return the Datum of an image of (channels, height, width), as uint8 or else floats."""
     channels, height, width = pixels.shape
     datum = Datum(channels=channels, height=height, width=width, label=label)
     if pixels.dtype == np.uint8:
@@ -132,12 +132,12 @@ def make_datum(pixels: np.ndarray, label: int) -> Message:
 
 
 def encode_image(pixels: np.ndarray, kind: str, **options: int) -> bytes:
-    """An image file of uint8 pixels, BGR or gray; kind as file names end: "jpg", "png".
+    """Return an image file of uint8 pixels, BGR or gray.
 
     Args:
-        pixels: Of shape (channels, height, width).
-        kind: As file names end.
-        options: Of the format: `quality`.
+        pixels: Array of shape (channels, height, width).
+        kind: The suffix of file names: "jpg", "png".
+        options: Options of the format, such as `quality`.
     """
     images = needed("PIL.Image")
     shown = pixels[0] if len(pixels) == 1 else pixels[::-1].transpose(1, 2, 0)

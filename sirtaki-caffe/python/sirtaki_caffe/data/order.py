@@ -1,7 +1,7 @@
-"""In which order records are taken, and what is drawn at random for each.
+"""The order of records, and the random numbers of each.
 
-All of it follows from a seed and the number of an item, so that neither threads nor the number of
-processes change what an item becomes, and a run continues where another ended.
+Everything follows from a seed and an item's number, so neither threads nor the number of processes
+change an item, and a run continues where another ended.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ if TYPE_CHECKING:  # its package imports the layers that use this module
 
 
 def seed_of(shared_seed: int, *names: object) -> int:
-    """A seed of 64 bits for one use of the seed that all processes share."""
+    """Return a 64-bit seed for one use of the seed that all processes share."""
     text = repr((shared_seed, *names)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 def draws(seed: int, number: int) -> np.random.Generator:
-    """The random numbers of one item."""
+    """Return the random generator of one item."""
     return np.random.Generator(np.random.Philox(key=np.array([seed, number], np.uint64)))
 
 
 class Deal:
-    """Which numbers of the common row of items this process has.
+    """The numbers of this process in the global sequence of items.
 
-    Process r of P has r, r+P, r+2P, …; a source that names the process has its items to itself.
+    Process r of P has r, r+P, r+2P, …; a source that names the process belongs to it alone.
 
     Args:
-        source: As written in the net's file; `%#` is this process, `%*` how many there are.
+        source: As in the net's file; `%#` is this process, `%*` the number of processes.
         world: The processes.
     """
 
@@ -44,30 +44,30 @@ class Deal:
         self._step = 1 if own else world.size
 
     def number(self, item: int) -> int:
-        """The number, in the common row, of an item of this process."""
+        """Return the global number of an item of this process."""
         return self._first + item * self._step
 
     def item(self, number: int) -> int:
-        """Which item of this process a number of the common row is."""
+        """Return this process's item with a global number."""
         return (number - self._first) // self._step
 
 
 class Order:
-    """Which record is the n-th: one after the other and round again, or shuffled.
+    """The order of records: sequential or shuffled, repeated without end.
 
     Args:
-        count: How many records there are.
-        seed: Each round has a permutation of its own by it; None: as they lie.
+        count: The number of records.
+        seed: The seed of each round's permutation; None: sequential.
     """
 
     def __init__(self, count: int, seed: int | None) -> None:
         self._count = count
         self._seed = seed
-        self.round = -1  # of the last item, where they are shuffled
+        self.round = -1  # of the last item, if shuffled
         self._permutation = np.zeros(0, np.int64)
 
     def record(self, number: int) -> int:
-        """The record that an item of the common row is."""
+        """Return the record of an item of the global sequence."""
         turn, place = divmod(number, self._count)
         if self._seed is None:
             return place
@@ -78,11 +78,11 @@ class Order:
 
 
 class FileOrder:
-    """Which row of which file the n-th item is: one file after the other, and round again.
+    """The order of rows and files: one file after the other, repeated without end.
 
     Args:
-        rows: How many rows each file has.
-        seed: Files, and rows within a file, change their order each round by it; None: as they lie.
+        rows: The number of rows in each file.
+        seed: The seed of each round's order of files, and of rows in each; None: sequential.
     """
 
     def __init__(self, rows: Sequence[int], seed: int | None) -> None:
@@ -92,7 +92,7 @@ class FileOrder:
         self._file = -1
 
     def place(self, number: int) -> tuple[int, int]:
-        """The file, and the row in it, that an item of the common row is."""
+        """Return the file and the row of an item of the global sequence."""
         turn, place = divmod(number, int(self._rows.sum()))
         if turn != self._round:
             self._round, self._file = turn, -1

@@ -7,18 +7,18 @@ from typing import Any
 
 from sirtaki_caffe.errors import CaffeError
 
-# What pip calls packages of another name.
+# Packages with another name in pip.
 _DISTRIBUTIONS = {"PIL": "pillow"}
 
 
 def needed(module: str) -> Any:
-    """A module that is imported when first needed.
+    """Return a module, imported on first use.
 
     Args:
-        module: Its name.
+        module: The name of the module.
 
     Raises:
-        CaffeError: It is not installed; says how to install it.
+        CaffeError: It is not installed; the message contains the command.
     """
     try:
         return importlib.import_module(module)

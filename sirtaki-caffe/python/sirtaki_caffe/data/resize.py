@@ -1,6 +1,6 @@
-"""Images of another size, with OpenCV's arithmetic.
+"""Resizing of images, with OpenCV's arithmetic.
 
-A pixel's centre is half a pixel in; nothing is smoothed before an image is made smaller.
+A pixel's centre is at half a pixel; images are not smoothed before they are reduced.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from sirtaki_caffe.errors import CaffeError
 
 LARGEST_SIDE = 1 << 14
 
-Taps = tuple[np.ndarray, np.ndarray]  # (size, taps): which pixels, and their weights
+Taps = tuple[np.ndarray, np.ndarray]  # (size, taps): the pixels, and their weights
 
 
 def resize(image: np.ndarray, height: int, width: int, how: str = "LINEAR") -> np.ndarray:
-    """An image of (channels, height, width) in another size; its type stays.
+    """Return an image of (channels, height, width) in another size and the same type.
 
     Args:
         image: uint8 or float32.
-        height: Wanted rows.
-        width: Wanted columns.
-        how: LINEAR, AREA, NEAREST, CUBIC or LANCZOS4; AREA enlarges as LINEAR does.
+        height: The number of rows.
+        width: The number of columns.
+        how: LINEAR, AREA, NEAREST, CUBIC or LANCZOS4; AREA enlarges like LINEAR.
 
     Raises:
-        CaffeError: The wanted size is none.
+        CaffeError: The size is invalid.
     """
     if not (0 < height <= LARGEST_SIDE and 0 < width <= LARGEST_SIDE):
         raise CaffeError(f"cannot resize to {height}x{width}: sides are 1 to {LARGEST_SIDE}")
@@ -76,7 +76,7 @@ def _taps(old: int, new: int, how: str) -> Taps:
 
 
 def _area_taps(old: int, new: int) -> Taps:
-    """Each pixel counts by the share of it that is covered."""
+    """Return weights of pixels in proportion to their covered areas."""
     edges = np.arange(new + 1) * (old / new)
     first = np.floor(edges[:-1]).astype(np.int64)
     places = first[:, None] + np.arange(math.ceil(old / new) + 1)

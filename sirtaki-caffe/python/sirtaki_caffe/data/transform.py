@@ -1,4 +1,4 @@
-"""What `transform_param` makes of an image."""
+"""The transformation of images by `transform_param`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sirtaki_caffe.proto.schema import TRAIN
 
 @dataclass
 class Cut:
-    """The part of an image that becomes an item, not yet a number.
+    """The part of an image that becomes an item, before conversion to numbers.
 
     Args:
-        pixels: Of (channels, height, width).
-        top: Where it begins in the image, downwards.
-        left: And to the right.
-        mirrored: Whether left and right change sides.
+        pixels: Array of shape (channels, height, width).
+        top: Its first row in the image.
+        left: Its first column in the image.
+        mirrored: Whether left and right are exchanged.
     """
 
     pixels: np.ndarray
@@ -36,16 +36,16 @@ class Cut:
 class Transformer:
     """Crops, mirrors, subtracts the mean and scales.
 
-    For each item is drawn first whether it is mirrored, then Intel's resizing, then where the crop
-    is: downwards, to the right.
+    For each item, random numbers are drawn in this order: mirroring, Intel's resizing, the crop's
+    row and its column.
 
     Args:
         param: A TransformationParameter.
         phase: TRAIN or TEST; crops are random in TRAIN and central in TEST.
-        dtype: Of the numbers.
+        dtype: The type of the numbers.
 
     Raises:
-        CaffeError: Its fields do not fit each other, or the mean file cannot be read.
+        CaffeError: Its fields are inconsistent, or the mean file cannot be read.
     """
 
     def __init__(self, param: Any, phase: int, dtype: np.dtype[Any]) -> None:
@@ -68,21 +68,21 @@ class Transformer:
             self._mean = np.array(param.mean_value, dtype)[:, None, None]
         #: The shape of the mean: of an image, or of its channels.
         self.mean_shape = self._mean.shape
-        # A mirrored crop lies in here the right way round, which subtracts faster.
+        # A mirrored crop matches this in memory order, which makes subtraction faster.
         self._mirrored_mean = np.ascontiguousarray(self._mean[:, :, ::-1])
 
     @property
     def color(self) -> bool | None:
-        """Whether encoded images become BGR or gray; None: as they are."""
+        """Return whether encoded images become BGR or gray; None: unchanged."""
         if self._param.force_color:
             return True
         return False if self._param.force_gray else None
 
     def cut(self, image: np.ndarray, random: np.random.Generator) -> Cut:
-        """Draw what is random for an image, resize it and choose its crop.
+        """Draw an image's random numbers, resize it and choose its crop.
 
         Raises:
-            CaffeError: The image does not fit the crop or the mean.
+            CaffeError: The image does not match the crop or the mean.
         """
         mirrored = self._param.mirror and bool(random.integers(2))
         if self._param.bgr2rgb:
@@ -94,7 +94,7 @@ class Transformer:
         return self._crop_of(image, mirrored, random)
 
     def crop(self, image: np.ndarray, random: np.random.Generator) -> Cut:
-        """As `cut`, of an image that has its size already."""
+        """Return the crop like `cut`, for an image that already has its size."""
         mirrored = self._param.mirror and bool(random.integers(2))
         return self._crop_of(image, mirrored, random)
 
@@ -114,7 +114,7 @@ class Transformer:
         return Cut(image[:, top : top + height, left : left + width], top, left, mirrored)
 
     def numbers(self, cuts: Sequence[Cut]) -> np.ndarray:
-        """The batch of cuts that all have the same shape."""
+        """Return the batch of cuts with equal shapes."""
         batch = np.empty((len(cuts), *cuts[0].pixels.shape), self._dtype)
         for numbers, cut in zip(batch, cuts, strict=True):
             numbers[...] = cut.pixels[:, :, ::-1] if cut.mirrored else cut.pixels
@@ -125,7 +125,7 @@ class Transformer:
         return batch
 
     def mean_of(self, cut: Cut) -> np.ndarray:
-        """What is subtracted from a cut; nothing if there is no mean."""
+        """Return the mean to subtract from a cut; empty without a mean."""
         if not self._param.mean_file:
             return self._mean
         _, height, width = cut.pixels.shape

@@ -4,7 +4,6 @@ from sirtaki_caffe.data import layers as data_layers
 from sirtaki_caffe.layers import (
     activations,
     detection,
-    dropout,
     losses,
     normalization,
     pooling,
@@ -20,7 +19,6 @@ __all__ = [
     "activations",
     "data_layers",
     "detection",
-    "dropout",
     "losses",
     "normalization",
     "pooling",

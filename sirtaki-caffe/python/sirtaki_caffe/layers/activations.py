@@ -1,7 +1,7 @@
-"""Layers that work on each element alone.
+"""Elementwise layers.
 
-Caffe's in-place backward of some of them sees the output in the place of the input; here a bottom
-keeps its values, so gradients are those of the formula.
+Some of Caffe's in-place backward functions read the output in place of the input. Here a bottom
+keeps its values, so gradients follow the formula.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 from sirtaki_caffe.layers.base import Layer, Shape, layer
 from sirtaki_caffe.layers.checks import filled
+from sirtaki_caffe.proto.schema import TRAIN
 
 
 class Elementwise(Layer):
@@ -23,15 +24,15 @@ class Elementwise(Layer):
     may_be_in_place = True
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """That of the bottom."""
+        """Return the shape of the bottom."""
         return [bottoms[0]]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The function of each element."""
+        """Apply the function to each element."""
         return [self.apply(bottoms[0])]
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """The function; defined by each layer."""
+        """Return the function's result; defined by each layer."""
         raise NotImplementedError
 
 
@@ -44,16 +45,16 @@ class ReLU(Elementwise):
         self._slope = float(proto.relu_param.negative_slope)
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """As the class says."""
+        """See the class."""
         return F.leaky_relu(x, self._slope) if self._slope else F.relu(x)
 
 
 @layer("PReLU")
 class PReLU(Elementwise):
-    """ReLU with a learnt slope: one a channel, or one for all with `channel_shared`."""
+    """ReLU with a learnt slope: one per channel, or one for all with `channel_shared`."""
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Make the slopes, 0.25 where no filler is given."""
+        """Create the slopes, 0.25 without a filler."""
         parameter = self.proto.prelu_param
         if len(bottoms[0]) < 2:
             raise self.error("its bottom needs an axis of channels")
@@ -64,16 +65,16 @@ class PReLU(Elementwise):
         self.params = [filled(self, shape, filler, "prelu_param.filler")]
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """As the class says."""
+        """See the class."""
         return F.prelu(x, self.params[0].data.reshape(-1))
 
 
 @layer("ELU")
 class ELU(Elementwise):
-    """The element where it is positive, alpha * (exp(x) - 1) elsewhere."""
+    """The element if it is positive, otherwise alpha * (exp(x) - 1)."""
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """As the class says."""
+        """See the class."""
         return F.elu(x, self.proto.elu_param.alpha)
 
 
@@ -82,7 +83,7 @@ class Sigmoid(Elementwise):
     """1 / (1 + exp(-x))."""
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """As the class says."""
+        """See the class."""
         return torch.sigmoid(x)
 
 
@@ -91,7 +92,7 @@ class TanH(Elementwise):
     """The hyperbolic tangent."""
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """As the class says."""
+        """See the class."""
         return torch.tanh(x)
 
 
@@ -102,7 +103,7 @@ class AbsVal(Elementwise):
     may_be_in_place = False
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """As the class says."""
+        """See the class."""
         return x.abs()
 
 
@@ -111,7 +112,7 @@ class BNLL(Elementwise):
     """log(1 + exp(x))."""
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """As the class says."""
+        """See the class."""
         return F.softplus(x, threshold=50.0)
 
 
@@ -120,7 +121,7 @@ class Swish(Elementwise):
     """x * sigmoid(beta * x)."""
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """As the class says."""
+        """See the class."""
         return x * torch.sigmoid(x * float(self.proto.swish_param.beta))
 
 
@@ -137,7 +138,7 @@ class Clip(Elementwise):
             raise self.error("clip_param.min is greater than clip_param.max")
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """As the class says."""
+        """See the class."""
         return x.clamp(self.proto.clip_param.min, self.proto.clip_param.max)
 
 
@@ -148,20 +149,20 @@ class Threshold(Elementwise):
     no_gradient_to = (0,)
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """As the class says."""
+        """See the class."""
         return x.gt(self.proto.threshold_param.threshold).to(x.dtype)
 
 
 @layer("Power")
 class Power(Elementwise):
-    """(shift + scale * x) ^ power; a constant where power or scale is 0."""
+    """(shift + scale * x) ^ power; a constant if power or scale is 0."""
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """A power of 1 is linear."""
         self.keeps_means = self.proto.power_param.power == 1
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """As the class says."""
+        """See the class."""
         power, scale, shift = (
             self.proto.power_param.power,
             self.proto.power_param.scale,
@@ -176,7 +177,7 @@ class Power(Elementwise):
 
 @layer("Exp")
 class Exp(Elementwise):
-    """base ^ (shift + scale * x); the base is e where it is -1."""
+    """base ^ (shift + scale * x); a base of -1 means e."""
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Check the base."""
@@ -185,7 +186,7 @@ class Exp(Elementwise):
             raise self.error(f"exp_param.base must be positive, or -1 for e, not {base:g}")
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """As the class says."""
+        """See the class."""
         parameter = self.proto.exp_param
         log_base = 1.0 if parameter.base == -1 else math.log(parameter.base)
         inner = x * (log_base * parameter.scale)
@@ -194,7 +195,7 @@ class Exp(Elementwise):
 
 @layer("Log")
 class Log(Elementwise):
-    """The logarithm of (shift + scale * x); the base is e where it is -1."""
+    """The logarithm of (shift + scale * x); a base of -1 means e."""
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Check the base."""
@@ -205,7 +206,7 @@ class Log(Elementwise):
             )
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """As the class says."""
+        """See the class."""
         parameter = self.proto.log_param
         log_base = 1.0 if parameter.base == -1 else math.log(parameter.base)
         return torch.log(x * parameter.scale + parameter.shift).div(log_base)
@@ -213,7 +214,7 @@ class Log(Elementwise):
 
 @layer("MnActivation")
 class MnActivation(Elementwise):
-    """Intel's exchange of activations between parts of a model: the identity where none is split.
+    """Intel's exchange of activations between parts of a model: the identity if none is split.
 
     Nets with `multinode { model_parallel }` train data-parallel here, with the same result.
     """
@@ -221,5 +222,48 @@ class MnActivation(Elementwise):
     may_be_in_place = False
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """As the class says."""
+        """See the class."""
         return x.view_as(x)
+
+
+@layer("Dropout")
+class Dropout(Elementwise):
+    """In TRAIN, elements are zero with probability `dropout_ratio`, and others are scaled up."""
+
+    def setup(self, bottoms: Sequence[Shape]) -> None:
+        """Check the ratio."""
+        if not 0 <= self.ratio < 1:
+            raise self.error(f"dropout_ratio must be at least 0 and below 1, not {self.ratio:g}")
+
+    @property
+    def ratio(self) -> float:
+        """The probability of zero."""
+        return float(self.proto.dropout_param.dropout_ratio)
+
+    def apply(self, x: torch.Tensor) -> torch.Tensor:
+        """See the class."""
+        if self.context.phase != TRAIN or self.ratio == 0:
+            return x.view_as(x)
+        random = self.context.random
+        keep = 1 - self.ratio
+        mask = torch.empty(self.mask_shape(x), dtype=x.dtype, device=random.device)
+        mask.bernoulli_(keep, generator=random).div_(keep)
+        return x * mask.to(x.device)
+
+    def mask_shape(self, x: torch.Tensor) -> Shape:
+        """Return the shape for one random number per element."""
+        return tuple(x.shape)
+
+
+@layer("SpatialDropout")
+class SpatialDropout(Dropout):
+    """Intel's Dropout of entire channels."""
+
+    @property
+    def ratio(self) -> float:
+        """The probability of zero."""
+        return float(self.proto.spatial_dropout_param.dropout_ratio)
+
+    def mask_shape(self, x: torch.Tensor) -> Shape:
+        """Return the shape for one random number per channel of an item."""
+        return tuple(x.shape[:2]) + (1,) * (x.dim() - 2)

@@ -1,4 +1,4 @@
-"""What all layers have in common."""
+"""The shared parts of all layers."""
 
 from __future__ import annotations
 
@@ -6,23 +6,38 @@ import abc
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any, ClassVar
 
 import torch
 
 from sirtaki_caffe.errors import LayerError
-from sirtaki_caffe.layers.formats import channels_last, same_order
-from sirtaki_caffe.layers.shares import Share
 from sirtaki_caffe.proto.schema import TRAIN
 
 Shape = tuple[int, ...]
 
 
+class Share(IntEnum):
+    """A blob's relation to the whole batch; a layer's top has the greatest one of its bottoms.
+
+    Attributes:
+        SAME: Equal in all processes: params, and blobs that depend on them alone.
+        MEAN: Computed from all items; its mean over the processes is the whole batch's.
+        ITEMS: A part of the items, equally many in every process.
+        CHOSEN: A part of the items; other processes may have more or fewer.
+    """
+
+    SAME = 0
+    MEAN = 1
+    ITEMS = 2
+    CHOSEN = 3
+
+
 class Param:
-    """A learnable blob of a layer: its values, and where its gradient is added up.
+    """A learnable blob of a layer: its values and its accumulated gradient.
 
     Args:
-        data: Its values; float32, or float64 in a net of that type.
+        data: The values; float32, or float64 in a net of that type.
     """
 
     def __init__(self, data: torch.Tensor) -> None:
@@ -34,22 +49,22 @@ class Param:
         self._diff_held = False
 
     def keep_channels_last(self) -> None:
-        """Keep values and gradient in the order of memory that convolutions are quickest in.
+        """Keep values and gradient in the memory order in which convolutions are fastest.
 
-        So they change their order in no step; `in_order` ends it.
+        So they change their order in no step; `in_order` ends this.
         """
         self.data = channels_last(self.data)
         self._quick_last = self.data.dim() == 4 and self.data.device.type == "cpu"
 
     def in_order(self) -> torch.Tensor:
-        """The values in the order of their axes, where they stay: for who looks at the memory."""
+        """Return the values in the order of their axes, permanently, for readers of the memory."""
         if not self.data.is_contiguous():
-            # All who have this tensor, the test nets too, find the values in the new place.
+            # All holders of this tensor, including the test nets, see the values in the new place.
             self.data.data = self.data.detach().contiguous()
         return self.data.detach()
 
     def diff_in_order(self) -> torch.Tensor:
-        """The gradient likewise; zeros where there is none."""
+        """Return the gradient in the order of its axes; zeros without one."""
         if self.diff is None:
             self.diff = torch.zeros(self.data.shape, dtype=self.data.dtype, device=self.data.device)
         elif not self.diff.is_contiguous():
@@ -61,7 +76,7 @@ class Param:
         """Set the gradient to zero.
 
         Args:
-            keep: A script that has looked at the gradient's memory goes on finding it there.
+            keep: Whether a script holds the gradient's memory, which must then be kept.
         """
         if keep and self._diff_held and self.diff is not None:
             self.diff.zero_()
@@ -69,28 +84,28 @@ class Param:
             self.diff = None
 
     def exchanged(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A view of values or gradient whose elements all processes have in one order.
+        """Return a view of values or gradient with the same element order in all processes.
 
-        It is dense where no script has asked for another order of memory in this process.
+        It is dense unless a script has requested another memory order in this process.
         """
         return tensor.permute(0, 2, 3, 1) if self._quick_last else tensor
 
     @property
     def learns(self) -> bool:
-        """Whether the solver changes it."""
+        """Return whether the solver changes it."""
         return self.lr_mult != 0.0
 
     @property
     def owner(self) -> Param:
-        """Whose values and gradient these are; another's where params are shared by name."""
+        """Return the owner of values and gradient; another param if shared by name."""
         return self
 
     def add_diff(self, gradient: torch.Tensor, *, ours: bool = False) -> None:
         """Add to the gradient.
 
         Args:
-            gradient: What to add.
-            ours: Nobody else has this tensor, so that it may be kept.
+            gradient: The gradient to add.
+            ours: Whether nothing else holds this tensor, so that it may be kept.
         """
         if self.diff is not None:
             self.diff.add_(gradient)
@@ -106,8 +121,8 @@ class World:
 
     Args:
         rank: This process, 0 to size - 1.
-        size: How many there are.
-        mean: The mean of a tensor over all processes; called by all of them at the same place.
+        size: The number of processes.
+        mean: The mean of a tensor over all processes; called by all of them at the same point.
     """
 
     rank: int = 0
@@ -117,18 +132,18 @@ class World:
 
 @dataclass
 class Context:
-    """What a layer knows of the net that it is part of.
+    """A layer's information about its net.
 
     Args:
         phase: TRAIN or TEST of `sirtaki_caffe.proto.schema`.
         world: The processes that share the batch.
-        engine: The engine asked for by flag, solver or net; "" if none.
-        bn_stats_batch_size: Images that BatchNorm normalises together; 0: all of the batch.
-        dtype: Of blobs and params.
+        engine: The engine requested by flag, solver or net; "" if none.
+        bn_stats_batch_size: The images that BatchNorm normalises together; 0: the whole batch.
+        dtype: The type of blobs and params.
         random: Source of random numbers, seeded by `random_seed`; one for all layers of a process.
-        shared_seed: Common to all processes; data are shuffled and augmented by it.
-        log: Takes a source file's name and a line: ("data_layer.cpp", "Opened lmdb x").
-        keep_graphs: A script may go backward again without another forward.
+        shared_seed: Shared by all processes; determines the shuffling and augmentation of data.
+        log: Called with a source file's name and a line: ("data_layer.cpp", "Opened lmdb x").
+        keep_graphs: Whether a script may run backward again without another forward.
     """
 
     phase: int = TRAIN
@@ -143,30 +158,30 @@ class Context:
 
 
 class Layer(abc.ABC):
-    """A layer: built from its message, then called with tensors.
+    """A layer: constructed from its message, then called with tensors.
 
-    `forward` is written with PyTorch's operations, from which gradients follow; a layer that
-    computes its own gradients overrides `backward`.
+    `forward` uses PyTorch's operations, from which gradients follow; a layer that computes its own
+    gradients overrides `backward`.
 
     Args:
         proto: Its LayerParameter, upgraded; `phase` is set.
-        context: What it may know of its net.
+        context: Its information about the net.
     """
 
-    #: Least and most bottoms and tops; None: any number.
+    #: The minimum and maximum of bottoms and tops; None: any number.
     bottoms: ClassVar[tuple[int, int | None]] = (1, 1)
     tops: ClassVar[tuple[int, int | None]] = (1, 1)
-    #: A loss: its first top has a loss weight of 1 where none is given.
+    #: A loss: its first top has a loss weight of 1 by default.
     is_loss: ClassVar[bool] = False
-    #: Which bottoms gradients never go to: labels, for instance.
+    #: The bottoms that never receive gradients, such as labels.
     no_gradient_to: ClassVar[tuple[int, ...]] = ()
-    #: Which of these are only looked at: gradients that would go there end without an error.
+    #: The bottoms among these that are only read: gradients for them stop without an error.
     references: ClassVar[tuple[int, ...]] = ()
-    #: A top may have the name of the bottom at its place.
+    #: Whether a top may have the name of the bottom at its position.
     may_be_in_place: ClassVar[bool] = False
-    #: Its tops are linear in its bottoms, so that means over the processes stay such.
+    #: Whether its tops are linear in its bottoms, so that means over the processes remain means.
     keeps_means: bool = False
-    #: What its bottoms are to those of one process with the whole batch.
+    #: The relation of its bottoms to those of one process with the whole batch.
     shares: Sequence[Share] = (Share.ITEMS,)
 
     def __init__(self, proto: Any, context: Context) -> None:
@@ -180,19 +195,19 @@ class Layer(abc.ABC):
         return str(self.proto.name)
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Check its parameters against the bottoms, and make `self.params`; once, at building.
+        """Check the parameters against the bottoms, and create `self.params`; called once.
 
         Raises:
-            LayerError: The bottoms or the parameters do not fit.
+            LayerError: The bottoms or the parameters are invalid.
         """
         del bottoms
 
     @abc.abstractmethod
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The tops; a view of a bottom may be one, a bottom itself not."""
+        """Return the tops; a view of a bottom may be one, a bottom itself may not."""
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """The shapes of the tops, by a run of `forward` that computes nothing."""
+        """Return the shapes of the tops, by a run of `forward` without computation."""
         given = self.params
         try:
             self.params = [Param(p.data.to("meta")) for p in given]
@@ -210,11 +225,11 @@ class Layer(abc.ABC):
     def before_backward(
         self, bottoms: Sequence[torch.Tensor], tops: Sequence[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """The tops to go backward from where no `forward` has left them.
+        """Return the tops to start backward from if no `forward` has left them.
 
         Args:
-            bottoms: As `forward` takes them.
-            tops: What the blobs hold.
+            bottoms: The arguments of `forward`.
+            tops: The contents of the blobs.
         """
         del tops
         return self.forward(bottoms)
@@ -226,16 +241,16 @@ class Layer(abc.ABC):
         top_diffs: Sequence[torch.Tensor | None],
         wanted: Sequence[bool],
     ) -> list[torch.Tensor | None]:
-        """The gradients of the bottoms that are wanted, by PyTorch; adds those of the params.
+        """Return the gradients of the wanted bottoms, by PyTorch; add those of the params.
 
         Args:
-            bottoms: What `forward` was given; those wanted are leaves that require gradients.
-            tops: What it returned.
+            bottoms: The bottoms of `forward`; wanted ones are leaves that require gradients.
+            tops: The tops from it.
             top_diffs: Their gradients; None: zeros.
             wanted: For each bottom, whether its gradient is needed.
 
         Returns:
-            One a bottom, None where none is wanted or the bottom has no part in the tops.
+            One per bottom, None if unwanted or if the tops do not depend on the bottom.
         """
         pairs = [
             (t, d)
@@ -253,7 +268,7 @@ class Layer(abc.ABC):
             allow_unused=True,
             retain_graph=self.context.keep_graphs,
         )
-        # A gradient may be the very tensor that a top's or another's is: that one is copied.
+        # A gradient may be the same tensor as a top's or another's: it is then copied.
         places = Counter(
             g.data_ptr() for g in (*gradients, *(d for _, d in pairs)) if g is not None
         )
@@ -264,26 +279,26 @@ class Layer(abc.ABC):
         return [next(found) if wants else None for wants in wanted]
 
     def top_shares(self, tops: Sequence[Shape]) -> list[Share]:
-        """What its tops, of these shapes, are to those of one process with the whole batch."""
+        """Return the relation of its tops, of these shapes, to those of the whole batch."""
         found = max(self.shares, default=Share.ITEMS)
         shares = [found if shape or self.shares else Share.SAME for shape in tops]
         return [min(found, Share.MEAN), *shares[1:]] if self.is_loss else shares
 
     @property
     def processes(self) -> int:
-        """Among how many processes the items that it reads are divided."""
+        """Return the number of processes among which its items are divided."""
         divided = self.context.phase == TRAIN and max(self.shares, default=0) >= Share.ITEMS
         return self.context.world.size if divided else 1
 
     def per_process(
         self, count: float | torch.Tensor, *, varies: bool = False, least: float = 1.0
     ) -> torch.Tensor | float:
-        """A count of the whole batch, by which a sum over it is divided, for each process.
+        """Return, per process, a count of the whole batch that divides a sum over the batch.
 
         Args:
-            count: The items, or what else is counted, of this process.
-            varies: Other processes may have other counts; so they may where items are chosen.
-            least: Of the whole batch.
+            count: The counted items of this process.
+            varies: Whether counts differ among processes, as they may for chosen items.
+            least: The minimum for the whole batch.
         """
         processes = self.processes
         if processes > 1 and (varies or Share.CHOSEN in self.shares):
@@ -294,7 +309,7 @@ class Layer(abc.ABC):
         return max(least, processes * count) / processes
 
     def error(self, why: str) -> LayerError:
-        """An error that names the layer; to be raised."""
+        """Return an error that names the layer, for the caller to raise."""
         return LayerError(self.name, str(self.proto.type), why)
 
 
@@ -312,10 +327,34 @@ def layer(kind: str) -> Callable[[type[Layer]], type[Layer]]:
 
 
 def layer_class(kind: str) -> type[Layer] | None:
-    """The class of a layer type, None if it is not known."""
+    """Return the class of a layer type, or None if it is unknown."""
     return _kinds.get(kind)
 
 
 def layer_kinds() -> list[str]:
-    """The names of all layer types."""
+    """Return the names of all layer types."""
     return sorted(_kinds)
+
+
+def channels_last(x: torch.Tensor) -> torch.Tensor:
+    """Return images with the channels of a pixel adjacent, if the device's kernels prefer this.
+
+    On CPUs pooling is many times faster in this order, and convolution no slower. A layer's results
+    stay in it, so that a net's images are reordered once. Only the memory order changes, not shapes
+    or indices.
+    """
+    if x.dim() != 4 or x.device.type != "cpu":
+        return x
+    if x.shape[1] == 1:  # either order is both; strides tell PyTorch which one is meant
+        items, _, height, width = x.shape
+        return x.reshape(items, height, width, 1).permute(0, 3, 1, 2)
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def same_order(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Return whether dense tensors of one shape have the same element order."""
+    orders = (torch.contiguous_format, torch.channels_last)
+    return any(
+        x.is_contiguous(memory_format=order) and y.is_contiguous(memory_format=order)
+        for order in (orders if x.dim() == 4 else orders[:1])
+    )

@@ -1,4 +1,4 @@
-"""What many layers check of their parameters and bottoms."""
+"""Common checks of layers' parameters and bottoms."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from sirtaki_caffe.errors import CaffeError
 from sirtaki_caffe.fillers import fill
 from sirtaki_caffe.layers.base import Layer, Param, Shape
 
-_MOST_ELEMENTS = 2**31 - 1  # of a blob, as in Caffe
+_MOST_ELEMENTS = 2**31 - 1  # elements of a blob, as in Caffe
 
 
 def axis_in(layer: Layer, axis: int, rank: int, field: str = "axis") -> int:
-    """An axis counted from the front; negative ones are given from the back."""
+    """Return an axis counted from the front; negative ones count from the back."""
     if not -rank <= axis < rank:
         raise layer.error(f"{field} is {axis}, but its bottom has {rank} axes")
     return axis % rank
 
 
 def rank_of(layer: Layer, shape: Shape, rank: int) -> None:
-    """Refuse a bottom that has not this many axes."""
+    """Refuse a bottom with another number of axes."""
     if len(shape) != rank:
         raise layer.error(f"its bottom must have {rank} axes, not the shape {list(shape)}")
 
@@ -49,18 +49,18 @@ def same_counts(layer: Layer, bottoms: Sequence[Shape]) -> None:
 
 
 def positive(layer: Layer, value: int, field: str) -> int:
-    """A number that must be given and be positive."""
+    """Return a required number, which must be positive."""
     if value <= 0:
         raise layer.error(f"{field} must be given and be positive, not {value}")
     return int(value)
 
 
 def filled(layer: Layer, shape: Shape, filler: Any, field: str) -> Param:
-    """A learnable blob that starts as its filler says.
+    """Return a learnable blob with the initial values of its filler.
 
     Args:
-        layer: Whose blob it is.
-        shape: Of the blob.
+        layer: The layer that owns the blob.
+        shape: The shape of the blob.
         filler: A FillerParameter.
         field: The filler's name in the layer's message.
     """

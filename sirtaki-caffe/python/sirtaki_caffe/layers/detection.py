@@ -1,8 +1,8 @@
-"""Layers of detectors that look at regions (R-CNN, R-FCN), in PyTorch's operations.
+"""Layers of region-based detectors (R-CNN, R-FCN), in PyTorch's operations.
 
-A region is (image, left, top, right, bottom) in pixels of the image, the last ones included.
-Boundaries of windows are found in whole numbers where the original code rounds products of floats,
-which differs in the last place.
+A region is (image, left, top, right, bottom) in pixels of the image, inclusive. Window boundaries
+are computed in integers where the original code rounds products of floats, which differs in the
+last place.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from sirtaki_caffe.layers.checks import positive, rank_of
 
 
 def _regions(owner: Layer, shape: Shape) -> int:
-    """How many there are."""
+    """Return the number of regions."""
     if not shape or math.prod(shape) != 5 * shape[0]:
         raise owner.error(f"its regions must be (regions, 5), not {list(shape)}")
     return shape[0]
 
 
 def _images(owner: Layer, rois: torch.Tensor, images: int) -> list[int]:
-    """The image of each region."""
+    """Return the image of each region."""
     found = [int(image) for image in rois[:, 0].tolist()]
     if any(not 0 <= image < images for image in found):
         raise owner.error(f"its regions name images outside 0 to {images - 1}")
@@ -32,13 +32,13 @@ def _images(owner: Layer, rois: torch.Tensor, images: int) -> list[int]:
 
 
 def _rounded(values: torch.Tensor) -> torch.Tensor:
-    """Halves away from zero, as C rounds."""
+    """Round halves away from zero, like C."""
     return (values.abs() + 0.5).floor() * values.sign()
 
 
 @layer("ROIPooling")
 class ROIPooling(Layer):
-    """The maximum of each of pooled_h x pooled_w windows of each region; 0 where one is empty."""
+    """The maximum of each of pooled_h x pooled_w windows of each region; 0 if one is empty."""
 
     bottoms = (2, 2)
     no_gradient_to = (1,)
@@ -52,12 +52,12 @@ class ROIPooling(Layer):
         self._width = positive(self, parameter.pooled_w, "roi_pooling_param.pooled_w")
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """As the class says."""
+        """See the class."""
         regions = _regions(self, bottoms[1])
         return [(regions, bottoms[0][1], self._height, self._width)]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         x, rois = bottoms[0], bottoms[1].detach().reshape(-1, 5)
         images = _images(self, rois, x.shape[0])
         places = _rounded(rois[:, 1:] * self.proto.roi_pooling_param.spatial_scale)
@@ -82,7 +82,7 @@ class ROIPooling(Layer):
 
 
 def _bounds(first: int, last: int, windows: int, size: int) -> list[tuple[int, int]]:
-    """Where each window begins and ends, within an axis of a size."""
+    """Return the begin and end of each window, within an axis of a given size."""
     length = max(last - first + 1, 1)
     return [
         (
@@ -95,10 +95,10 @@ def _bounds(first: int, last: int, windows: int, size: int) -> list[tuple[int, i
 
 @layer("PSROIPooling")
 class PSROIPooling(Layer):
-    """The mean of each of group_size x group_size windows, each of channels of its own.
+    """The mean of each of group_size x group_size windows, each with its own channels.
 
-    Channel (class, row, column) of the bottom is seen by the window (row, column) of the class. 0
-    where a window is empty.
+    The window (row, column) of a class reads channel (class, row, column) of the bottom. An empty
+    window gives 0.
     """
 
     bottoms = (2, 2)
@@ -115,7 +115,7 @@ class PSROIPooling(Layer):
             raise self.error("psroi_pooling_param.spatial_scale must be given and be positive")
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """As the class says."""
+        """See the class."""
         needed = self._outputs * self._group**2
         if bottoms[0][1] != needed:
             raise self.error(f"its bottom must have {needed} channels, not {bottoms[0][1]}")
@@ -123,7 +123,7 @@ class PSROIPooling(Layer):
         return [(regions, self._outputs, self._group, self._group)]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Products with masks of the rows and of the columns of each window."""
+        """Multiply by masks of the rows and of the columns of each window."""
         x, rois = bottoms[0], bottoms[1].detach().reshape(-1, 5)
         images = torch.tensor(_images(self, rois, x.shape[0]), device=x.device)
         scale = self.proto.psroi_pooling_param.spatial_scale
@@ -142,7 +142,7 @@ class PSROIPooling(Layer):
         return [pooled / area.clamp(min=1)]
 
     def _masks(self, first: torch.Tensor, last: torch.Tensor, size: int) -> torch.Tensor:
-        """(regions, windows, size): 1 where an element belongs to a window."""
+        """Return (regions, windows, size): 1 where an element belongs to a window."""
         step = ((last - first).clamp(min=0.1) / self._group)[:, None]
         at = torch.arange(self._group, device=first.device, dtype=first.dtype)
         begin = (at * step + first[:, None]).floor()[..., None]
@@ -153,9 +153,9 @@ class PSROIPooling(Layer):
 
 @layer("BoxAnnotatorOHEM")
 class BoxAnnotatorOHEM(Layer):
-    """Keeps the labels and weights of the roi_per_img regions of each image with the greatest loss.
+    """Keeps the labels and weights of the roi_per_img regions per image with the largest loss.
 
-    Bottoms: regions, their losses, labels and weights of boxes. Of the other regions labels become
+    Bottoms: regions, their losses, labels and weights of boxes. For other regions, labels become
     ignore_label and weights 0.
     """
 
@@ -170,7 +170,7 @@ class BoxAnnotatorOHEM(Layer):
         positive(self, parameter.roi_per_img, "box_annotator_ohem_param.roi_per_img")
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """Those of labels and weights."""
+        """Return the shapes of labels and weights."""
         rois, losses, labels, weights = bottoms
         regions = _regions(self, rois)
         if math.prod(losses) != regions or math.prod(labels) != regions or weights[0] != regions:
@@ -178,7 +178,7 @@ class BoxAnnotatorOHEM(Layer):
         return [labels, weights]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         rois, losses, labels, weights = (bottom.detach() for bottom in bottoms)
         parameter = self.proto.box_annotator_ohem_param
         images = rois.reshape(-1, 5)[:, 0].long().tolist()

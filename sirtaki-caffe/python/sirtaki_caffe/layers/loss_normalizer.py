@@ -1,4 +1,4 @@
-"""What a loss is divided by."""
+"""The divisor of a loss."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ PRE_FIXED = 10003
 
 
 class LossNormalizer:
-    """The divisor Z of a loss: a count of what it is summed over, and at least 1.
+    """The divisor Z of a loss: the number of summed values, and at least 1.
 
     Gradients are averaged over the processes. In TRAIN the divisor is therefore that of the batch
     of all processes divided by their number, so that the average is the gradient of one process
-    with the whole batch. Counts that all processes share need no communication; that of labels
-    which are not ignored is averaged over the processes, by all of them in each pass. In TEST the
-    divisor is that of the process's own batch. `pre_fixed_normalizer`, like `batch_size`, is that
-    of each process.
+    with the whole batch. Counts that all processes share need no communication; the number of
+    labels that are not ignored is averaged over the processes, by all of them in each pass. In TEST
+    the divisor is that of the process's own batch. `pre_fixed_normalizer`, like `batch_size`, is
+    that of each process.
 
     Args:
-        layer: Whose loss it is.
-        default: The mode where the file gives neither `normalization` nor the older `normalize`.
+        layer: The layer of the loss.
+        default: The mode if the file gives neither `normalization` nor the older `normalize`.
     """
 
     def __init__(self, layer: Layer, default: int = VALID) -> None:
@@ -42,12 +42,12 @@ class LossNormalizer:
             self._mode = VALID if loss_param.normalize else BATCH_SIZE
 
     def divisor(self, outer: int, inner: int, counted: torch.Tensor | None) -> torch.Tensor | float:
-        """Z for a batch.
+        """Return Z for a batch.
 
         Args:
-            outer: Items.
-            inner: Places in an item.
-            counted: Which places are not ignored; None: all of them.
+            outer: The number of items.
+            inner: The number of positions in an item.
+            counted: The positions that are not ignored; None: all of them.
         """
         layer, processes = self._layer, self._layer.processes
         if self._mode == VALID and counted is not None:
@@ -59,5 +59,5 @@ class LossNormalizer:
         return layer.per_process(outer if self._mode == BATCH_SIZE else outer * inner)
 
     def counted(self, labels: torch.Tensor) -> torch.Tensor | None:
-        """Which labels are not ignored; None: all of them."""
+        """Return the labels that are not ignored; None: all of them."""
         return None if self.ignored is None else labels != self.ignored

@@ -1,9 +1,9 @@
 """Pooling, with Caffe's windows.
 
-The number of windows is rounded up; only where there is padding, one that would start beyond the
-image and its padding is dropped. Without padding such a window (stride > kernel) stays, and is
-empty: its maximum is the least float, as in Caffe, at place -1; its mean is 0, where Caffe divides
-0 by 0. STOCHASTIC pooling, which Caffe has for GPUs alone, is here on every device.
+The number of windows is rounded up; only with padding, a window that would start beyond the image
+and its padding is dropped. Without padding such a window (stride > kernel) stays, and is empty: its
+maximum is the least float, as in Caffe, at index -1; its mean is 0, where Caffe divides 0 by 0.
+STOCHASTIC pooling, which Caffe has for GPUs alone, works on every device here.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from sirtaki_caffe.layers.base import Layer, Shape, layer
+from sirtaki_caffe.layers.base import Layer, Shape, channels_last, layer
 from sirtaki_caffe.layers.checks import positive, rank_of
-from sirtaki_caffe.layers.formats import channels_last
 from sirtaki_caffe.proto.schema import TRAIN
 
 Pair = tuple[int, int]
@@ -33,10 +32,10 @@ class Pool:
 
     Args:
         method: 0 maximum, 1 mean, 2 at random in proportion to the values.
-        kernel: Of a window.
-        stride: From one to the next.
-        pad: At each border; for the mean it counts as zeros.
-        ceil: Whether the number of windows is rounded up.
+        kernel: The size of a window.
+        stride: The distance between windows.
+        pad: The padding at each border; for the mean it counts as zeros.
+        ceil: Whether to round the number of windows up.
         count_pad: Whether the mean counts padding.
     """
 
@@ -48,7 +47,7 @@ class Pool:
     count_pad: bool = True
 
     def outputs(self, owner: Layer, sizes: Sequence[int]) -> Pair:
-        """How many windows an image has, from top to bottom and from left to right."""
+        """Return the number of windows of an image, vertically and horizontally."""
         found = []
         for size, k, s, p in zip(sizes, self.kernel, self.stride, self.pad, strict=True):
             span = size + 2 * p - k
@@ -63,13 +62,13 @@ class Pool:
         return found[0], found[1]
 
     def apply(self, owner: Layer, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Pool; with a maximum comes its place in the plane, of equal ones the first."""
+        """Pool; a maximum also returns its index in the plane, the first of equal ones."""
         windows = self.outputs(owner, x.shape[2:])
         x = channels_last(x)
         kernel, stride, pad = self.kernel, self.stride, self.pad
         if self.method == _STOCHASTIC:
             return self._stochastic(x, owner), None
-        # PyTorch pads by half a kernel at most; beyond that the image is padded here.
+        # PyTorch pads by at most half a kernel; for more, the image is padded here.
         beyond = 2 * pad[0] > kernel[0] or 2 * pad[1] > kernel[1]
         borders = [pad[1], pad[1], pad[0], pad[0]]
         if self.method == _AVE:
@@ -93,7 +92,7 @@ class Pool:
         return _with_empty(y, windows, _LEAST), _with_empty(at, windows, -1)
 
     def _stochastic(self, x: torch.Tensor, owner: Layer) -> torch.Tensor:
-        """In TRAIN one element a window, drawn by value; else the mean weighted by value."""
+        """In TRAIN return one random element per window, by value; else the value-weighted mean."""
         height, width = self.outputs(owner, x.shape[2:])
         (kh, kw), (sh, sw) = self.kernel, self.stride
         border = [0, (width - 1) * sw + kw - x.shape[3], 0, (height - 1) * sh + kh - x.shape[2]]
@@ -111,7 +110,7 @@ class Pool:
 
 
 def _with_empty(y: torch.Tensor, windows: Pair, value: float) -> torch.Tensor:
-    """As many windows as there are to be; what PyTorch has left out, being empty, has a value."""
+    """Return all windows; the empty ones that PyTorch omits get a value."""
     height, width = windows
     y = y[:, :, :height, :width]
     if y.shape[2:] == windows:
@@ -121,7 +120,7 @@ def _with_empty(y: torch.Tensor, windows: Pair, value: float) -> torch.Tensor:
 
 @layer("Pooling")
 class Pooling(Layer):
-    """Maxima or means of windows; a second top of MAX has their places."""
+    """Maxima or means of windows; a second top of MAX contains their indices."""
 
     tops = (1, 2)
 
@@ -164,7 +163,7 @@ class Pooling(Layer):
         )
 
     def _pair(self, single: str, stem: str) -> Pair:
-        """A field for both axes, or one for each."""
+        """Return a field for both axes, or one for each."""
         parameter = self._parameter
         fields = [f"{stem}_h", f"{stem}_w"]
         given = [parameter.HasField(field) for field in fields]
@@ -193,14 +192,14 @@ class Pooling(Layer):
         return self._pool or Pool(self._parameter.pool, (height, width))
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """That of the windows."""
+        """Return the shapes of the windows."""
         rank_of(self, bottoms[0], 4)
         items, channels, height, width = bottoms[0]
         windows = self._for(height, width).outputs(self, (height, width))
         return [(items, channels, *windows)] * len(self.proto.top)
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         x = bottoms[0]
         if self._pool is None and self._parameter.pool == _AVE:
             return [x.mean((2, 3), keepdim=True)]
@@ -213,9 +212,9 @@ class Pooling(Layer):
 
 @layer("SPP")
 class SPP(Layer):
-    """A pyramid of poolings into 1, 2 x 2, 4 x 4 … windows, side by side in one vector an item.
+    """A pyramid of poolings into 1, 2 x 2, 4 x 4 … windows, concatenated to a vector per item.
 
-    As in BVLC's Caffe, a pyramid of one level keeps the axes of its one window.
+    As in BVLC's Caffe, a pyramid with one level keeps the axes of its one window.
     """
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
@@ -227,7 +226,7 @@ class SPP(Layer):
         self._levels = height
 
     def _pools(self, sizes: Sequence[int]) -> list[Pool]:
-        """One pooling a level."""
+        """Return one pooling per level."""
         pools = []
         for level in range(self._levels):
             bins = 2**level
@@ -242,7 +241,7 @@ class SPP(Layer):
         return pools
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """Items, and all windows of all channels."""
+        """Return the items, and all windows of all channels."""
         items, channels, *sizes = bottoms[0]
         windows = [pool.outputs(self, sizes) for pool in self._pools(sizes)]
         if self._levels == 1:
@@ -250,7 +249,7 @@ class SPP(Layer):
         return [(items, channels * sum(height * width for height, width in windows))]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         x = bottoms[0]
         levels = [pool.apply(self, x)[0] for pool in self._pools(x.shape[2:])]
         return levels if self._levels == 1 else [torch.cat([x.flatten(1) for x in levels], 1)]

@@ -1,4 +1,4 @@
-"""The layer type `Python`: a class of the user's, on blobs in NumPy."""
+"""The layer type `Python`: a user's class, on NumPy blobs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from sirtaki_caffe.errors import LayerError
-from sirtaki_caffe.layers.base import Context, Layer, Param, Shape, layer
-from sirtaki_caffe.layers.shares import Share
+from sirtaki_caffe.layers.base import Context, Layer, Param, Shape, Share, layer
 from sirtaki_caffe.net.array_blob import ArrayBlob, ParamBlob
 from sirtaki_caffe.net.blob import Blob
 
@@ -22,12 +21,12 @@ from sirtaki_caffe.net.blob import Blob
 class PythonLayer(Layer):
     """Runs `setup`, `reshape`, `forward` and `backward` of the class that `python_param` names.
 
-    The module is looked for where Python looks, PYTHONPATH, and in the current directory. An
-    exception of the user's ends in a LayerError that was raised from it. `share_in_parallel` has
-    no meaning here: each process has a layer of its own.
+    The module is searched on Python's path, PYTHONPATH, and in the current directory. A user's
+    exception becomes the cause of a LayerError. `share_in_parallel` has no effect here: each
+    process has its own layer.
 
-    A top of one number that is made of several items counts as a mean over them, as in Caffe's
-    own example of a loss; nobody can see what the user's code does.
+    A top with one number made from several items counts as a mean over them, as in Caffe's own
+    example of a loss, since the user's code is opaque.
     """
 
     bottoms = (0, None)
@@ -41,7 +40,7 @@ class PythonLayer(Layer):
         self._user: Any = None
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Make the user's object, and let it make its blobs."""
+        """Create the user's object, and let it create its blobs."""
         dtype = self.context.dtype
         self._bottom = [
             Blob(name, shape, dtype) for name, shape in zip(self.proto.bottom, bottoms, strict=True)
@@ -55,14 +54,14 @@ class PythonLayer(Layer):
         self._call("reshape", _as_seen(self._bottom), _as_seen(self._top))
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """The shapes that the user's `reshape` gives the tops."""
+        """Return the shapes that the user's `reshape` gives the tops."""
         for blob, shape in zip(self._bottom, bottoms, strict=True):
             blob.reshape(shape)
         self._call("reshape", _as_seen(self._bottom), _as_seen(self._top))
         return [top.shape for top in self._top]
 
     def top_shares(self, tops: Sequence[Shape]) -> list[Share]:
-        """Means where tops are single numbers; else the user chooses how many items there are."""
+        """Return means for tops with one number; else the user determines the number of items."""
         several = any(bottom.shape[:1] > (1,) for bottom in self._bottom)
         sure = several or bool(self.proto.loss_weight)
         shares = [
@@ -78,7 +77,7 @@ class PythonLayer(Layer):
         return shares
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The user's `reshape` and `forward`."""
+        """Run the user's `reshape` and `forward`."""
         for blob, values in zip(self._bottom, bottoms, strict=True):
             blob.put(values.detach())
         seen = _as_seen(self._bottom), _as_seen(self._top)
@@ -89,7 +88,7 @@ class PythonLayer(Layer):
     def before_backward(
         self, bottoms: Sequence[torch.Tensor], tops: Sequence[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """What the blobs hold; the user's `forward` is not run."""
+        """Return the contents of the blobs, without running the user's `forward`."""
         for blob, values in zip([*self._bottom, *self._top], [*bottoms, *tops], strict=True):
             blob.put(values.detach())
         return list(tops)
@@ -101,7 +100,7 @@ class PythonLayer(Layer):
         top_diffs: Sequence[torch.Tensor | None],
         wanted: Sequence[bool],
     ) -> list[torch.Tensor | None]:
-        """The user's `backward`."""
+        """Run the user's `backward`."""
         for blob, gradient in zip(self._top, top_diffs, strict=True):
             blob.put_diff(gradient)
         self._call("backward", _as_seen(self._top), list(wanted), _as_seen(self._bottom))
@@ -135,11 +134,11 @@ class PythonLayer(Layer):
 
 
 class ParamBlobs:
-    """The `blobs` of a Python layer: a list that grows by `add_blob`.
+    """The `blobs` of a Python layer: a list extended by `add_blob`.
 
     Args:
-        params: The layer's.
-        dtype: Of new ones.
+        params: The layer's params.
+        dtype: The type of new blobs.
     """
 
     def __init__(self, params: list[Param], dtype: torch.dtype) -> None:
@@ -147,7 +146,7 @@ class ParamBlobs:
         self._dtype = dtype
 
     def add_blob(self, *shape: int) -> ParamBlob:
-        """A new blob of zeros, at the end."""
+        """Append a new blob of zeros."""
         self._params.append(Param(torch.zeros(shape, dtype=self._dtype)))
         return ParamBlob(self._params[-1])
 

@@ -1,10 +1,10 @@
-"""Layers with a memory: LSTM, RNN, and one step of an LSTM.
+"""Recurrent layers: LSTM, RNN, and one step of an LSTM.
 
-Bottoms: x (steps, sequences, …), cont (steps, sequences), which is 0 where a sequence begins and
-1 where it goes on, perhaps x_static (sequences, …), and with `expose_hidden` the hidden state.
-Without it a layer keeps its hidden state for the next batch of its process, and starts with zeros;
-a batch with another number of sequences starts with zeros again. No gradient goes to an earlier
-batch. Caffe unrolls these layers into nets of their own, whose inner blobs have no counterpart.
+Bottoms: x (steps, sequences, …), cont (steps, sequences), which is 0 where a sequence begins and 1
+where it continues, optionally x_static (sequences, …), and with `expose_hidden` the hidden state.
+Without it a layer keeps its hidden state for the next batch of its process, initially zeros; a
+batch with another number of sequences starts with zeros again. No gradient goes to an earlier
+batch. Caffe unrolls these layers into nets, whose inner blobs have no counterpart.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from sirtaki_caffe.layers.checks import filled, positive
 
 
 class _Recurrent(Layer):
-    """What RNN and LSTM share."""
+    """The shared parts of RNN and LSTM."""
 
     no_gradient_to = (1,)
-    #: Blobs of the hidden state.
+    #: The number of blobs of the hidden state.
     hidden: ClassVar[int]
-    #: Rows of the weights of x for each output.
+    #: The rows of x's weights for each output.
     gates: ClassVar[int]
 
     def __init__(self, proto: Any, context: Any) -> None:
@@ -37,7 +37,7 @@ class _Recurrent(Layer):
         self._state: list[torch.Tensor] = []
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Check the bottoms and make the weights."""
+        """Check the bottoms and create the weights."""
         self._outputs = positive(self, self._parameter.num_output, "recurrent_param.num_output")
         wanted = 2 + self._exposed
         if len(bottoms) not in (wanted, wanted + 1) or len(self.proto.top) != 1 + self._exposed:
@@ -65,7 +65,7 @@ class _Recurrent(Layer):
         self.params.append(filled(self, (rows,), filler, "recurrent_param.bias_filler"))
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """(steps, sequences, num_output), and with `expose_hidden` (1, sequences, num_output)."""
+        """Return (steps, sequences, num_output), and the hidden state's shape if exposed."""
         x, cont = bottoms[:2]
         steps, sequences = x[:2]
         if steps < 1:
@@ -90,7 +90,7 @@ class _Recurrent(Layer):
         return [(steps, sequences, self._outputs), *[state] * self._exposed]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the module says."""
+        """See the module."""
         x, cont = bottoms[:2]
         sums = F.linear(x.flatten(2) if x.dim() > 2 else x[..., None], *self._of_x())
         if self._static:
@@ -114,17 +114,17 @@ class _Recurrent(Layer):
 
     @property
     def of_hidden(self) -> torch.Tensor:
-        """The weights of the hidden state."""
+        """Return the weights of the hidden state."""
         return self.params[3 if self._static else 2].data
 
     @abc.abstractmethod
     def step(
         self, sums: torch.Tensor, cont: torch.Tensor, state: list[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """The next state, from the part of the sums that x makes."""
+        """Return the next state, from x's part of the sums."""
 
     def output(self, hidden: torch.Tensor) -> torch.Tensor:
-        """The first top, from the first blob of the state at all steps."""
+        """Return the first top, from the first blob of the state at all steps."""
         return hidden
 
 
@@ -132,7 +132,7 @@ class _Recurrent(Layer):
 class LSTM(_Recurrent):
     """h = o tanh(c) and c = cont f c' + i g, with gates of x and h' in the order i, f, o, g.
 
-    Blobs: W_xc, b_c, W_xc_static where there is x_static, W_hc. The state is h, c.
+    Blobs: W_xc, b_c, W_xc_static if there is x_static, W_hc. The state is h, c.
     """
 
     bottoms = (2, 5)
@@ -143,7 +143,7 @@ class LSTM(_Recurrent):
     def step(
         self, sums: torch.Tensor, cont: torch.Tensor, state: list[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         h, c = state
         c, h = _unit(c, sums + F.linear(h * cont, self.of_hidden), cont)
         return [h, c]
@@ -153,7 +153,7 @@ class LSTM(_Recurrent):
 class RNN(_Recurrent):
     """h = tanh(W_hh cont h' + W_xh x + b_h), and the top is tanh(W_ho h + b_o).
 
-    Blobs: W_xh, b_h, W_xh_static where there is x_static, W_hh, W_ho, b_o. The state is h.
+    Blobs: W_xh, b_h, W_xh_static if there is x_static, W_hh, W_ho, b_o. The state is h.
     """
 
     bottoms = (2, 4)
@@ -162,7 +162,7 @@ class RNN(_Recurrent):
     gates = 1
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Check the bottoms and make the weights."""
+        """Check the bottoms and create the weights."""
         super().setup(bottoms)
         self._weight((self._outputs, self._outputs))
         self._bias(self._outputs)
@@ -170,24 +170,24 @@ class RNN(_Recurrent):
     def step(
         self, sums: torch.Tensor, cont: torch.Tensor, state: list[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         return [torch.tanh(sums + F.linear(state[0] * cont, self.of_hidden))]
 
     def output(self, hidden: torch.Tensor) -> torch.Tensor:
-        """As the class says."""
+        """See the class."""
         return torch.tanh(F.linear(hidden, self.params[-2].data, self.params[-1].data))
 
 
 @layer("LSTMUnit")
 class LSTMUnit(Layer):
-    """One step: of c' (1, sequences, D), gates (1, sequences, 4 D) and cont makes c and h."""
+    """One step: from c' (1, sequences, D), gates (1, sequences, 4 D) and cont to c and h."""
 
     bottoms = (3, 3)
     tops = (2, 2)
     no_gradient_to = (2,)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """Those of c'."""
+        """Return the shapes of c'."""
         c, gates, cont = bottoms
         if len(c) != 3 or c[0] != 1 or tuple(gates) != (1, c[1], 4 * c[2]):
             raise self.error(
@@ -199,14 +199,14 @@ class LSTMUnit(Layer):
         return [c, c]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         return list(_unit(bottoms[0], bottoms[1], bottoms[2][..., None]))
 
 
 def _unit(
     c: torch.Tensor, gates: torch.Tensor, cont: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The next c and h."""
+    """Return the next c and h."""
     size = c.shape[-1]
     i, f, o = torch.sigmoid(gates[..., : 3 * size]).split(size, -1)
     g = torch.tanh(gates[..., 3 * size :])

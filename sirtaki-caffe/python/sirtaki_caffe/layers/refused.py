@@ -1,4 +1,4 @@
-"""Intel's layers that are known and not supported, with what to say of each."""
+"""Intel's layers that are known but not supported, with a message for each."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Refused(Layer):
     tops = (0, None)
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Say why not."""
+        """Raise the error with the reason."""
         raise self.error(REFUSED[self.proto.type])
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Not reached."""
+        """Never called."""
         raise self.error(REFUSED[self.proto.type])
 
 

@@ -1,4 +1,4 @@
-"""Blobs as scripts see them: NumPy arrays that can be written in place."""
+"""Blobs for scripts: NumPy arrays that can be written in place."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Array = npt.NDArray[Any]
 
 
 class ArrayBlob:
-    """Values and their gradient, in memory that stays while the shape does.
+    """Values and their gradient, in memory that is kept while the shape is.
 
     Args:
-        blob: Whose memory it is: a net's blob.
+        blob: The net's blob that owns the memory.
     """
 
     def __init__(self, blob: Blob) -> None:
@@ -41,7 +41,7 @@ class ArrayBlob:
         return self._blob.shape
 
     def reshape(self, *shape: int) -> None:
-        """Give it another shape; values are kept where their number stays, zeros otherwise."""
+        """Change the shape; values are kept if their number is unchanged, else zeroed."""
         self._blob.reshape(shape)
 
     @property
@@ -80,7 +80,7 @@ class ParamBlob(ArrayBlob):
     """A layer's weights or biases.
 
     Args:
-        param: Whose memory it is.
+        param: The param that owns the memory.
     """
 
     def __init__(self, param: Param) -> None:
@@ -102,7 +102,7 @@ class ParamBlob(ArrayBlob):
         return tuple(self._param.data.shape)
 
     def reshape(self, *shape: int) -> None:
-        """Give it another shape; values are kept where their number stays, zeros otherwise."""
+        """Change the shape; values are kept if their number is unchanged, else zeroed."""
         param = self._param
         if math.prod(shape) == self.count:
             values = param.data.detach().reshape(shape)

@@ -1,4 +1,4 @@
-"""Which BatchNorm layers scale and shift: BVLC's never do, those of Intel's engine do."""
+"""Determines the BatchNorm layers that scale and shift: never BVLC's, but Intel's engine's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KINDS = ("BatchNorm", "MKLBatchNorm")
 AFFINE_ENGINES = ("MKLDNN", "MKL2017")
 _ENGINE_NUMBERS = {"CAFFE": 1, "MKL2017": 3, "MKLDNN": 4}
 
-# Fields that only Intel's schema has, seen in nets which only its default engine trains as meant.
+# Fields only in Intel's schema, used by nets that only its default engine trains correctly.
 _INTEL_NET_FIELDS = ("bn_stats_batch_size", "multinode", "compile_net_state")
 _INTEL_LAYER_FIELDS = {
     "batch_norm_param": ("use_weight_bias", "bias_term", "filler", "bias_filler"),
@@ -31,7 +31,7 @@ _INTEL_SOLVER_LISTS = ("plateau_winsize", "stageiter", "stagelr")
 
 
 def engine_of_solver(param: Any) -> str:
-    """The engine that a solver asks for, by its name or by fields that only Intel has."""
+    """Return the engine that a solver selects, by name or by Intel's own fields."""
     if param.engine:
         return str(param.engine)
     intels = any(_has(param, field) for field in _INTEL_SOLVER_FIELDS)
@@ -39,30 +39,30 @@ def engine_of_solver(param: Any) -> str:
 
 
 def settle_batch_norm(net: Any, engine: str) -> None:
-    """Write into each BatchNorm whether it has a scale and a shift of its own.
+    """Set for each BatchNorm whether it has its own scale and shift.
 
-    BVLC's BatchNorm only normalises: it has 3 blobs, and a Scale layer after it scales. That of
-    Intel's engine MKLDNN or MKL2017, its default, has two more, unless a Scale with one bottom is
-    the first to read its top. There Intel removes the Scale and gives its params to the
-    BatchNorm; here it stays what it is, with the BatchNorm's fillers where there are any (a
+    BVLC's BatchNorm only normalises: it has 3 blobs, and a Scale layer after it scales. A BatchNorm
+    of Intel's engines MKLDNN and MKL2017, its default, has two more, unless a Scale with one bottom
+    is the first to read its top. Intel then removes the Scale and moves its params to the
+    BatchNorm; here the Scale remains, with the BatchNorm's fillers if there are any (a
     `filler { value: 0 }` starts a residual branch at zero). So:
 
     * The engine is the layer's own (`engine` of the layer, then of `batch_norm_param`), else the
-      one asked for by flag, solver or net. A solver with fields that only Intel has, warm-up for
-      instance, asks for MKLDNN if it names none (`engine_of_solver`).
-    * If nobody names one, it is MKLDNN for a file that only Intel's build reads: one that uses a
-      field of its own (`filler` of a BatchNorm, `shuffle` of `data_param`,
-      `bn_stats_batch_size`, ...), and CAFFE for all others.
-    * With Intel's engine `use_weight_bias: true` is set, unless the file says false, or a Scale
+      one requested by flag, solver or net. A solver with fields that only Intel has, for example
+      warm-up, selects MKLDNN if it names none (`engine_of_solver`).
+    * By default it is MKLDNN for a file that only Intel's build reads, because it uses a field of
+      its own (`filler` of a BatchNorm, `shuffle` of `data_param`, `bn_stats_batch_size`, ...),
+      and CAFFE for all others.
+    * With Intel's engine `use_weight_bias: true` is set, unless the file sets false or a Scale
       follows: then it is false. With CAFFE it is false.
-    * A weights file with 5 blobs for a BatchNorm of 3 gives the last two to the Scale that
-      follows; where none does, the BatchNorm becomes affine (`sirtaki_caffe.net.weights`).
+    * A weights file with 5 blobs for a BatchNorm of 3 passes the last two to the Scale that
+      follows; without one, the BatchNorm becomes affine (`sirtaki_caffe.net.weights`).
 
-    So `use_weight_bias` of the message, always set after this, is all that the layer looks at.
+    The layer reads only `use_weight_bias` of the message, which is always set after this.
 
     Args:
         net: A NetParameter, filtered; changed.
-        engine: Asked for by flag or solver; "" if none.
+        engine: The engine requested by flag or solver; "" if none.
     """
     asked = engine or net.engine or ("MKLDNN" if _is_intels(net) else "")
     for index, layer in enumerate(net.layer):
@@ -104,9 +104,9 @@ def _has(message: Message, field: str) -> bool:
 
 
 def scale_after(net: Any, index: int) -> int | None:
-    """Where the Scale with one bottom is that is the first to read a layer's top, if one is.
+    """Return the index of the Scale with one bottom that first reads a layer's top, or None.
 
-    Splits are looked through.
+    Splits are transparent.
     """
     tops = set(net.layer[index].top)
     for place in range(index + 1, len(net.layer)):

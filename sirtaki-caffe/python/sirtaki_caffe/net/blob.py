@@ -1,4 +1,4 @@
-"""Blobs: what layers hand on, as memory that scripts may look at and write to."""
+"""Blobs: the data between layers, as memory that scripts may read and write."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Shape = tuple[int, ...]
 
 
 class Blob:
-    """What a layer hands on to the next: values and their gradient, made when they are needed.
+    """The data between two layers: values and their gradient, created on demand.
 
-    A script that has asked for its memory (`hold`) finds every later forward's values in the same
-    place, as in Caffe; otherwise a forward just puts a new tensor here.
+    After a script has requested its memory (`hold`), every later forward writes its values there,
+    as in Caffe; otherwise a forward replaces the tensor.
 
     Args:
         name: Its name in the net.
-        shape: Its shape as far as building knows it.
-        dtype: Of values and gradient.
+        shape: Its shape, as far as known when building.
+        dtype: The type of values and gradient.
     """
 
     __slots__ = ("_data", "_data_held", "_diff", "_diff_held", "_shape", "dtype", "name")
@@ -40,7 +40,7 @@ class Blob:
 
     @property
     def data(self) -> torch.Tensor:
-        """Its values; zeros before anything was put here."""
+        """Return its values; zeros until values are set."""
         if self._data is None:
             self._data = torch.zeros(self._shape, dtype=self.dtype)
         return self._data
@@ -60,14 +60,14 @@ class Blob:
 
     @property
     def held(self) -> bool:
-        """Whether a script has the memory of the values."""
+        """Return whether a script holds the memory of the values."""
         return self._data_held
 
     def put(self, values: torch.Tensor) -> None:
-        """Take values that nobody else writes to."""
+        """Set values that nothing else writes to."""
         if self._data_held and self._data is not None and self._data.shape == values.shape:
-            # Not a change that autograd is to know of: what a graph has saved is separate, or is
-            # meant to be read again as it is now, as Caffe does.
+            # Hidden from autograd: a graph's saved data is separate, or is meant to be read again
+            # in its current state, as in Caffe.
             self._data.data.copy_(values)
             return
         self._data = values
@@ -77,7 +77,7 @@ class Blob:
             self._diff, self._diff_held = None, False
 
     def put_diff(self, gradient: torch.Tensor | None) -> None:
-        """Take a gradient; None: zeros."""
+        """Set the gradient; None: zeros."""
         if self._diff_held and self._diff is not None:
             if gradient is None:
                 self._diff.zero_()
@@ -89,14 +89,14 @@ class Blob:
         self._diff_held = False
 
     def hold(self) -> torch.Tensor:
-        """The values in memory of their own, which stays while the shape does."""
+        """Return the values in their own memory, which is kept while the shape is."""
         if not self._data_held:
             self._data = self.data.detach().to("cpu").clone(memory_format=torch.contiguous_format)
             self._data_held = True
         return self.data
 
     def hold_diff(self) -> torch.Tensor:
-        """The gradient in memory of its own, which stays while the shape does."""
+        """Return the gradient in its own memory, which is kept while the shape is."""
         if self._diff is None:
             self._diff = torch.zeros(self._shape, dtype=self.dtype)
         elif not self._diff_held:
@@ -105,7 +105,7 @@ class Blob:
         return self._diff
 
     def reshape(self, shape: Sequence[int]) -> None:
-        """Give it another shape; values are kept where their number stays, zeros otherwise."""
+        """Change the shape; values are kept if their number is unchanged, else zeroed."""
         new = tuple(shape)
         if new == self._shape:
             return

@@ -1,4 +1,4 @@
-"""From a net's message to its layers, blobs and params."""
+"""Construction of a net's layers, blobs and params from its message."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 import sirtaki_caffe.layers as _families
 from sirtaki_caffe.errors import CaffeError, LayerError, suggestion
-from sirtaki_caffe.layers.base import Context, Layer, Shape, layer_class, layer_kinds
-from sirtaki_caffe.layers.shares import Share
+from sirtaki_caffe.layers.base import Context, Layer, Shape, Share, layer_class, layer_kinds
 from sirtaki_caffe.net.blob import Blob
 from sirtaki_caffe.net.gradients import settle_gradients
 from sirtaki_caffe.net.sharing import Sharing
@@ -17,7 +16,7 @@ from sirtaki_caffe.net.step import Step
 from sirtaki_caffe.proto.schema import TRAIN
 from sirtaki_caffe.proto.text import text_of
 
-del _families  # imported so that the layer types are known
+del _families  # imported to register the layer types
 AUTOMATIC = "(automatic)"
 
 Log = Callable[[str, str], None]
@@ -26,19 +25,19 @@ _MOST_NUMBERS = 2**31 - 1  # as in Caffe
 
 
 def describe(shape: Sequence[int]) -> str:
-    """A shape as Caffe prints it: `64 1 28 28 (50176)`."""
+    """Return a shape in Caffe's format: `64 1 28 28 (50176)`."""
     return " ".join([*(str(size) for size in shape), f"({math.prod(shape)})"])
 
 
 class Builder:
-    """Builds the layers of a net, one after the other.
+    """Builds the layers of a net in order.
 
     Args:
-        net: A NetParameter, filtered and with splits; loss weights and multipliers that follow
-            from layer types are written into it.
-        context: What its layers know of it.
-        force: Gradients go to all bottoms, `force_backward` of the net.
-        log: Takes the lines of building.
+        net: A NetParameter, filtered and with splits; loss weights and multipliers derived from
+            layer types are written to it.
+        context: Its layers' information about it.
+        force: Whether gradients go to all bottoms, `force_backward` of the net.
+        log: Called with the log lines of building.
 
     Raises:
         CaffeError: The net cannot be built; the text names the layer.
@@ -83,7 +82,7 @@ class Builder:
         self.steps.append(Step(layer, bottoms, tops, weights, seeds, averaged))
 
     def _average(self, layer: Layer) -> list[bool]:
-        """Which bottoms the layer needs as means over the processes; settles its shares."""
+        """Return the bottoms for which the layer needs means over the processes; set its shares."""
         shares = [self._shares[name] for name in layer.proto.bottom]
         stays = layer.keeps_means and max(shares, default=Share.SAME) <= Share.MEAN
         alone = self._context.world.size == 1 or self._context.phase != TRAIN
@@ -94,9 +93,9 @@ class Builder:
         return averaged
 
     def _seeds(self, layer: Layer, shapes: list[Shape], weights: list[float]) -> list[float]:
-        """Loss weights, of which those of items are summed over the processes."""
+        """Return loss weights; those of items are for sums over the processes."""
         shares = layer.top_shares(shapes)
-        self._shares |= dict(zip(layer.proto.top, shares, strict=False))  # a loss's may be unnamed
+        self._shares |= dict(zip(layer.proto.top, shares, strict=False))  # may be unnamed in a loss
         processes = self._context.world.size if self._context.phase == TRAIN else 1
         return [
             weight * processes if share >= Share.ITEMS else weight
@@ -104,14 +103,14 @@ class Builder:
         ]
 
     def _set_up(self, layer: Layer, bottoms: list[Shape]) -> list[Shape]:
-        """Make the layer's params; returns the shapes of its tops."""
+        """Create the layer's params; return the shapes of its tops."""
         try:
             layer.setup(bottoms)
             self._sharing.apply(layer)
             return layer.shapes(bottoms)
         except CaffeError:
             raise
-        except Exception as error:  # what a layer did not foresee: too little memory, say
+        except Exception as error:  # errors that a layer does not handle, such as too little memory
             raise layer.error(f"cannot be built: {error}") from error
 
     def _bottom(self, layer: Layer, place: int) -> Blob:
@@ -167,12 +166,12 @@ class Builder:
         self._say("Network initialization done.")
 
     def outputs(self) -> list[str]:
-        """The blobs that no layer reads, in the order of the bytes of their names."""
+        """Return the blobs that no layer reads, sorted by the bytes of their names."""
         return sorted(self.unread, key=lambda name: name.encode())
 
 
 def log_net(net: Any, log: Log | None) -> None:
-    """Say which layers are built."""
+    """Log the layers that are built."""
     if log:
         log("net.cpp", f"Initializing net from parameters: \n{text_of(net)}")
 

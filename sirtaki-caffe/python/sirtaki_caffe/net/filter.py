@@ -1,4 +1,4 @@
-"""Which layers of a net file a phase, a level and stages keep."""
+"""Selection of a net file's layers by phase, level and stages."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from sirtaki_caffe.proto.text import layer_lines
 
 
 def filter_net(net: Any, phase: int, level: int = 0, stages: Sequence[str] = ()) -> Any:
-    """The layers that are kept.
+    """Return the selected layers.
 
     Args:
-        net: A NetParameter, upgraded; its own `state` gives the level and more stages.
+        net: A NetParameter, upgraded; its own `state` gives the level and further stages.
         phase: TRAIN or TEST.
-        level: Of the rules `min_level` and `max_level`; 0: the file's.
-        stages: Of the rules `stage` and `not_stage`, besides the file's.
+        level: The level for the rules `min_level` and `max_level`; 0: the file's.
+        stages: The stages for the rules `stage` and `not_stage`, besides the file's.
 
     Returns:
-        A NetParameter with them and with the state that they were chosen by.
+        A NetParameter with these layers and the state that selected them.
 
     Raises:
-        LayerError: A layer has rules to include and rules to exclude it.
+        LayerError: A layer has both include and exclude rules.
     """
     kept = NetParameter()
     kept.CopyFrom(net)
@@ -49,20 +49,21 @@ def filter_net(net: Any, phase: int, level: int = 0, stages: Sequence[str] = ())
 
 
 def repeated_names(net: Any, file: str | Path = "") -> list[str]:
-    """A warning for each name that several layers have.
+    """Return a warning for each name shared by several layers.
 
     Args:
         net: A NetParameter, filtered.
-        file: Where it was read from; "": from no file.
+        file: The file of the net; "" without one.
     """
-    counts = Counter(layer.name for layer in net.layer if layer.name)
-    return [_repeated(name, file) for name, count in counts.items() if count > 1]
+    counts = Counter(layer.name for layer in net.layer)
+    return [_repeated(name, count, file) for name, count in counts.items() if count > 1]
 
 
-def _repeated(name: str, file: str | Path) -> str:
-    text = f"several layers have the name '{name}'; weights go by names, so files and test nets "
+def _repeated(name: str, count: int, file: str | Path) -> str:
+    what = f"several layers have the name '{name}'" if name else f"{count} layers have no name"
+    text = f"{what}; weights go by names, so files and test nets "
     text += "cannot tell them apart: give each layer a name of its own"
-    lines = layer_lines(file, name) if file else []
+    lines = layer_lines(file, name) if file and name else []
     where = f" (lines {', '.join(map(str, lines))})" if lines else ""
     return f"{file}:{lines[1]}: {text}{where}" if len(lines) > 1 else text
 

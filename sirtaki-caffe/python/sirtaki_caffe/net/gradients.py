@@ -1,4 +1,4 @@
-"""Where gradients are needed: from a loss back to what learns, and nowhere else."""
+"""The layers that need gradients: those from a loss back to learnable params."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def settle_gradients(steps: Sequence[Step], *, force: bool) -> None:
     """Set `wants`, `needs_backward` and `complete` of every step.
 
     Args:
-        steps: The net's, in order.
-        force: Gradients go to every bottom that can have one, `force_backward` of the net.
+        steps: The net's steps, in order.
+        force: Whether gradients go to every possible bottom, `force_backward` of the net.
 
     Raises:
-        LayerError: A layer's `propagate_down` does not name each bottom, or asks for a gradient
-            that the layer does not have.
+        LayerError: A layer's `propagate_down` does not name each bottom, or requests a gradient
+            that the layer lacks.
     """
     _from_what_learns(steps)
     _only_towards_losses(steps)
@@ -37,7 +37,7 @@ def settle_gradients(steps: Sequence[Step], *, force: bool) -> None:
 
 
 def _from_what_learns(steps: Sequence[Step]) -> None:
-    """Mark, in the direction of the data, all that depends on something that learns."""
+    """Mark, in forward order, everything that depends on learnable params."""
     reached: set[int] = set()  # ids of blobs
     for step in steps:
         asked = step.layer.proto.propagate_down
@@ -60,9 +60,9 @@ def _from_what_learns(steps: Sequence[Step]) -> None:
 
 
 def _only_towards_losses(steps: Sequence[Step]) -> None:
-    """Unmark, against the direction of the data, what no loss depends on."""
+    """Unmark, in backward order, everything on which no loss depends."""
     under_loss: set[int] = set()
-    stopped: set[int] = set()  # blobs whose reader does not hand a gradient back
+    stopped: set[int] = set()  # blobs whose reader returns no gradient
     for step in reversed(steps):
         contributes = step.has_loss or any(id(top) in under_loss for top in step.tops)
         hears = step.has_loss or not all(id(top) in stopped for top in step.tops)
@@ -87,7 +87,7 @@ def _refuse_impossible(step: Step) -> None:
 
 
 def _settle_complete(steps: Sequence[Step]) -> None:
-    """The first layer that uses a param is the last to add to its gradient."""
+    """Mark the first layer that uses a param as the last to add to its gradient."""
     seen: set[int] = set()
     for step in steps:
         step.complete = []

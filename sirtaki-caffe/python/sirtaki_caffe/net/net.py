@@ -1,4 +1,4 @@
-"""A net: built from its file, run layer by layer, forwards and backwards."""
+"""A net: built from its file, run layer by layer, forward and backward."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from sirtaki_caffe.net.step import Step
 from sirtaki_caffe.proto.schema import TRAIN, NetParameter
 
 if TYPE_CHECKING:
-    from sirtaki_caffe.proto.weights import LayerWeights, Saved
+    from sirtaki_caffe.proto.blobs import Saved
+    from sirtaki_caffe.proto.weights import LayerWeights
 
 Log = Callable[[str, str], None]
 AfterLayer = Callable[[Layer, list[Param]], None]
@@ -30,7 +31,7 @@ _Result = TypeVar("_Result")
 
 @dataclass
 class Watchers:
-    """Functions that are told the number of each layer before and after it runs."""
+    """Functions called with the number of each layer before and after it runs."""
 
     before_forward: list[Callable[[int], object]] = field(default_factory=list)
     after_forward: list[Callable[[int], object]] = field(default_factory=list)
@@ -39,39 +40,39 @@ class Watchers:
 
 
 class Net:
-    """A net of Caffe's, with blobs between its layers.
+    """A Caffe net, with blobs between its layers.
 
-    Run it under `torch.no_grad()` where no backward follows; then nothing is kept for one.
+    Run it under `torch.no_grad()` if no backward follows; then no data is kept for it.
 
     Args:
         proto: A NetParameter, upgraded.
         phase: TRAIN or TEST.
-        level: Of the rules by which layers are chosen.
-        stages: Of the same rules, besides those in the file.
+        level: The level for selecting layers.
+        stages: The stages for selecting layers, besides the file's.
         world: The processes that train together.
-        engine: What a flag or the solver asks for; "" leaves it to the net.
-        dtype: Of blobs and params.
-        seed: Of weights, dropout and the like; None: another each time.
-        shared_seed: Common to all processes: of the order of data.
-        device: Where the arithmetic is done.
-        keep_graphs: Blobs' gradients stay after a backward, and it can be done again without
-            another forward, as scripts expect; costs memory.
-        log: Takes a source file's name and a line of building.
-        warn: The same, where something may be wrong.
-        file: Where the net was read from; warnings name it.
+        engine: The engine requested by a flag or the solver; "" for the net's choice.
+        dtype: The type of blobs and params.
+        seed: The seed of weights, dropout and other random numbers; None: a random one.
+        shared_seed: The seed of the data order, shared by all processes.
+        device: The device for computation.
+        keep_graphs: Whether blobs' gradients stay after a backward, which can then be repeated
+            without another forward, as scripts expect; costs memory.
+        log: Called with a source file's name and a log line of building.
+        warn: Called in the same way with warnings.
+        file: The net's file, for warnings.
 
     Raises:
         CaffeError: The net cannot be built; the text names the layer.
 
     Attributes:
-        proto: Its layers as they were built, with splits and phases; what snapshots store.
-        layers: In order.
-        blobs: By name, in the order in which they are made.
-        learnable: The params without duplicates, in net order; those with lr_mult 0 too.
-        learnable_names: One each, unique: `conv1.0`.
+        proto: Its layers as built, with splits and phases; stored in snapshots.
+        layers: The layers, in order.
+        blobs: The blobs by name, in order of creation.
+        learnable: The params without duplicates, in net order; including those with lr_mult 0.
+        learnable_names: A unique name for each: `conv1.0`.
         outputs: Blobs that no layer reads, in byte order.
-        loss_weights: Of the blobs that are part of the loss.
-        watchers: Told of the layers that run.
+        loss_weights: The weights of the blobs that are part of the loss.
+        watchers: Functions called for the layers that run.
     """
 
     def __init__(
@@ -132,10 +133,10 @@ class Net:
             self._move()
 
     def forward(self, start: int = 0, end: int | None = None) -> torch.Tensor:
-        """Run the layers from start to end, both included; all of them by default.
+        """Run the layers from start to end, inclusive; all of them by default.
 
         Returns:
-            The sum of the losses in the range, a scalar that takes part in no graph.
+            The sum of the losses in the range, a scalar outside of any graph.
         """
         stop = len(self.steps) if end is None else end + 1
         loss: torch.Tensor | None = None
@@ -153,16 +154,16 @@ class Net:
     def backward(
         self, start: int | None = None, end: int = 0, after_layer: AfterLayer | None = None
     ) -> None:
-        """Run the layers' gradients from start down to end, both included; all by default.
+        """Run the layers' gradients from start down to end, inclusive; all by default.
 
-        Gradients of params are added to what `Param.diff` holds. A layer that has not run forward
-        with gradients takes the values that its blobs have.
+        Gradients of params are added to `Param.diff`. A layer without a forward with gradients uses
+        the current values of its blobs.
 
         Args:
             start: The last layer of the range.
-            end: The first one.
-            after_layer: Called with a layer and those of its params whose whole gradient has now
-                been added up: for params shared by several layers after the first of these.
+            end: The first layer of the range.
+            after_layer: Called with a layer and those of its params whose complete gradient has
+                been accumulated: params shared by several layers after the first of these.
         """
         last = len(self.steps) - 1 if start is None else start
         for index in range(last, end - 1, -1):
@@ -182,7 +183,7 @@ class Net:
             param.clear_diff(keep=self.context.keep_graphs)
 
     def reshape(self) -> None:
-        """Work out all shapes again, after an Input's blob has been given another one."""
+        """Recompute all shapes after the shape of an Input's blob has changed."""
         for step in self.steps:
             if step.is_input:
                 continue
@@ -191,7 +192,7 @@ class Net:
                 top.reshape(shape)
 
     def share_weights(self, other: Net) -> None:
-        """Have the weights of another net's layers of the same names, in the same memory.
+        """Use the weights of another net's layers with the same names, in the same memory.
 
         Raises:
             LayerError: A layer of that name has other blobs.
@@ -199,7 +200,7 @@ class Net:
         weights.share(self, other)
 
     def load(self, given: Sequence[LayerWeights], log: Log | None = None) -> None:
-        """Copy weights into the layers of the same names.
+        """Copy weights into the layers with the same names.
 
         Raises:
             LayerError: A layer of that name has other blobs; nothing was copied.
@@ -207,11 +208,11 @@ class Net:
         weights.load(self, given, log)
 
     def saved(self) -> dict[str, list[Saved]]:
-        """The blobs of the layers that have some, as files store them."""
+        """Return the blobs of the layers that have some, in the form of files."""
         return weights.saved(self)
 
     def make_affine(self, layer: Layer, blobs: int) -> list[Param]:
-        """Give a BatchNorm a scale of 1 and, with 2 blobs, a shift of 0; returns these."""
+        """Give a BatchNorm a scale of 1 and, with 2 blobs, a shift of 0; return these."""
         channels = layer.params[0].data.shape
         added = [Param(torch.ones(channels, dtype=self.context.dtype, device=self.device))]
         if blobs > 1:
@@ -225,7 +226,7 @@ class Net:
         return added
 
     def close(self) -> None:
-        """Stop what layers run in the background."""
+        """Stop the layers' background threads."""
         for layer in self.layers:
             close = getattr(layer, "close", None)
             if close is not None:
@@ -250,7 +251,7 @@ class Net:
                 self.learnable_names.append(name)
 
     def _move(self) -> None:
-        """To the device: where params are, and where random numbers are drawn from now on."""
+        """Move params to the device, and draw random numbers there from now on."""
         for layer in self.layers:
             for param in layer.params:
                 moved = param.data.detach().to(self.device)
@@ -261,7 +262,7 @@ class Net:
         self.context.random = torch.Generator(self.device).manual_seed(seed)
 
     def _leaf(self, bottom: torch.Tensor, wants: bool, in_place: bool) -> torch.Tensor:
-        """A bottom from which the layer's own graph begins."""
+        """Return a bottom from which the layer's own graph starts."""
         if in_place and self.context.keep_graphs:
             bottom = bottom.clone()  # its top may be written to the same memory
         return bottom.detach().requires_grad_(wants)
@@ -286,7 +287,7 @@ class Net:
         return step.loss(tops) if step.has_loss else None
 
     def _run_for_backward(self, step: Step) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """What a layer runs with on what its blobs hold, where no forward has kept it."""
+        """Run a layer on the current contents of its blobs, for a backward without a forward."""
         bottoms = step.means([bottom.data.to(self.device) for bottom in step.bottoms], "again")
         fixed = [(p.data, p.data.clone()) for p in step.layer.params if not p.learns]
         with torch.enable_grad():
@@ -297,7 +298,7 @@ class Net:
             tops = [top.data.to(self.device) for top in step.tops]
             tops = _guarded(step.layer.before_backward, step.layer, bottoms, tops)
         for data, before in fixed:
-            data.copy_(before)  # a BatchNorm has seen nothing new
+            data.copy_(before)  # the statistics of a BatchNorm stay unchanged
         if step.has_loss:
             step.loss(tops)
         return bottoms, tops
@@ -322,7 +323,7 @@ class Net:
 
 
 def _guarded(run: Callable[..., _Result], layer: Layer, *arguments: Any) -> _Result:
-    """Run a method of a layer; what goes wrong names the layer."""
+    """Run a method of a layer; errors name the layer."""
     try:
         return run(*arguments)
     except (CaffeError, HorovodInternalError):
@@ -333,7 +334,7 @@ def _guarded(run: Callable[..., _Result], layer: Layer, *arguments: Any) -> _Res
 
 
 def _loss_weights(steps: Sequence[Step]) -> dict[str, float]:
-    """The weights of the tops that are losses."""
+    """Return the weights of the tops that are losses."""
     return {
         top.name: weight
         for step in steps

@@ -1,4 +1,4 @@
-"""What `param` of a layer's message says: multipliers, and params shared by name."""
+"""The `param` fields of a layer's message: multipliers, and params shared by name."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class SharedParam(Param):
     """Another layer's param in another shape, which `share_mode: PERMISSIVE` allows.
 
     Args:
-        owner: Whose values and gradient it has.
-        shape: How this layer sees them.
+        owner: The param that owns the values and the gradient.
+        shape: The shape in this layer.
     """
 
     def __init__(self, owner: Param, shape: tuple[int, ...]) -> None:
@@ -30,12 +30,12 @@ class SharedParam(Param):
 
     @property
     def owner(self) -> Param:
-        """Whose values and gradient these are."""
+        """Return the owner of the values and the gradient."""
         return self._owner
 
     @property
     def learns(self) -> bool:
-        """Whether the solver changes it."""
+        """Return whether the solver changes it."""
         return self._owner.learns
 
     def add_diff(self, gradient: torch.Tensor, *, ours: bool = False) -> None:
@@ -45,19 +45,19 @@ class SharedParam(Param):
 
 @dataclass
 class _Owner:
-    """The first layer with a param of some name."""
+    """The first layer with a param of a given name."""
 
     layer: Layer
     index: int
     param: Param
-    given: dict[str, float]  # the multipliers that a message gives
+    given: dict[str, float]  # the multipliers in a message
 
 
 class Sharing:
-    """The params of a net that have names.
+    """The named params of a net.
 
     Args:
-        log: Takes the lines on what is shared.
+        log: Called with log lines about sharing.
     """
 
     def __init__(self, log: Log | None) -> None:
@@ -65,12 +65,12 @@ class Sharing:
         self._owners: dict[str, _Owner] = {}
 
     def apply(self, layer: Layer) -> None:
-        """Set the multipliers of a layer's params, and share those that have a known name.
+        """Set the multipliers of a layer's params, and share those with a known name.
 
-        What the layer itself has set, BatchNorm's zeros for instance, is added to its message.
+        Multipliers that the layer itself sets, such as BatchNorm's zeros, are added to its message.
 
         Raises:
-            LayerError: There are more `param` than blobs, or one does not fit what it shares.
+            LayerError: There are more `param` than blobs, or one does not fit its shared param.
         """
         specs = layer.proto.param
         if len(specs) > len(layer.params):

@@ -1,4 +1,4 @@
-"""Splits: a blob that several layers read is handed to each under a name of its own."""
+"""Splits: a blob with several readers is passed to each under its own name."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Any
 from sirtaki_caffe.errors import LayerError
 from sirtaki_caffe.proto.schema import NetParameter
 
-Top = tuple[int, int]  # a layer's place in the net, and a top's in the layer
+Top = tuple[int, int]  # a layer's index in the net, and a top's in the layer
 
 
 def split_layer_name(layer: str, blob: str, top: int) -> str:
-    """The name of the layer that splits a top."""
+    """Return the name of the layer that splits a top."""
     return f"{blob}_{layer}_{top}_split"
 
 
 def split_blob_name(layer: str, blob: str, top: int, part: int) -> str:
-    """The name of one of the blobs that a top is split into."""
+    """Return the name of one of the blobs that a top is split into."""
     return f"{split_layer_name(layer, blob, top)}_{part}"
 
 
 def insert_splits(net: Any) -> Any:
-    """The net with a Split layer after each top that is used more than once.
+    """Return the net with a Split layer after each top that is used more than once.
 
-    A loss weight counts as a use: the first part carries it.
+    A loss weight counts as a use: the first part has it.
 
     Args:
         net: A NetParameter, filtered.
 
     Raises:
-        LayerError: A bottom that no earlier layer makes.
+        LayerError: No earlier layer makes a bottom.
     """
     uses = _Uses(net)
     result = NetParameter()
@@ -58,7 +58,7 @@ def insert_splits(net: Any) -> Any:
 
 
 class _Uses:
-    """Who reads which top of a net."""
+    """The readers of a net's tops."""
 
     def __init__(self, net: Any) -> None:
         self.source: dict[tuple[int, int], Top] = {}

@@ -1,4 +1,4 @@
-"""One layer's place in a net: what it reads and writes, and what it ran with."""
+"""One layer's place in a net: its inputs and outputs, and the data of its last run."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Step:
 
     Args:
         layer: The layer.
-        bottoms: What it reads.
-        tops: What it writes; in place where one of them is a bottom.
-        loss_weights: One a top; 0: no part of the loss.
-        seeds: The gradients where a backward begins: loss weights, times the processes where a
+        bottoms: The blobs that it reads.
+        tops: The blobs that it writes; in place if one of them is a bottom.
+        loss_weights: One per top; 0: not part of the loss.
+        seeds: The gradients from which a backward starts: loss weights, times the processes if a
             top's items are summed.
         averaged: For each bottom, whether the layer needs its mean over the processes.
         wants: For each bottom, whether its gradient is needed.
         needs_backward: Whether the layer runs in a backward pass.
-        complete: Params whose whole gradient is there after this layer's backward.
+        complete: Params whose gradient is complete after this layer's backward.
         ran: Bottoms and tops of the last forward with gradients.
     """
 
@@ -44,17 +44,17 @@ class Step:
     ran: tuple[list[torch.Tensor], list[torch.Tensor]] | None = None
 
     def __post_init__(self) -> None:
-        #: Its tops are written by the program, not by a forward pass.
+        #: The program writes its tops, not a forward pass.
         self.is_input = self.layer.proto.type == "Input"
         self.has_loss = any(self.loss_weights)
         self.in_place = any(top is bottom for top in self.tops for bottom in self.bottoms)
 
     def fits(self, bottoms: Sequence[torch.Tensor]) -> bool:
-        """Whether bottoms of an earlier run have the shapes that they have now."""
+        """Return whether bottoms of an earlier run have the current shapes."""
         return all(b.shape == now.shape for b, now in zip(bottoms, self.bottoms, strict=True))
 
     def loss(self, tops: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Its part of the loss; the gradient is put where a backward begins."""
+        """Return its part of the loss; set the gradient from which a backward starts."""
         parts = []
         for blob, top, weight in zip(self.tops, tops, self.seeds, strict=True):
             if not weight:
@@ -67,11 +67,11 @@ class Step:
         return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
 
     def means(self, bottoms: Sequence[_Values], way: str) -> list[_Values]:
-        """Values of the bottoms, or their gradients; where the layer needs them, their means.
+        """Return values of the bottoms, or their gradients, as means where the layer needs these.
 
         Args:
-            bottoms: One each.
-            way: "forward", "backward" or "again"; one for each way that processes meet.
+            bottoms: A tensor for each bottom.
+            way: "forward", "backward" or "again"; which separates the processes' exchanges.
         """
         if not any(self.averaged):
             return list(bottoms)

@@ -1,4 +1,4 @@
-"""Weights in and out of a net: by the names of layers."""
+"""Loading and saving of a net's weights, by layer names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import torch
 from sirtaki_caffe.layers.base import Layer, Param
 from sirtaki_caffe.net.batch_norm import KINDS, scale_after
 from sirtaki_caffe.net.build import describe
-from sirtaki_caffe.proto.weights import LayerWeights, Saved
+from sirtaki_caffe.proto.blobs import Saved
+from sirtaki_caffe.proto.weights import LayerWeights
 
 if TYPE_CHECKING:
     from sirtaki_caffe.net.net import Net
@@ -22,15 +23,15 @@ Array = npt.NDArray[np.floating]
 
 
 def load(net: Net, weights: Sequence[LayerWeights], log: Log | None) -> None:
-    """Copy weights into the layers of the same names; no change if anything does not fit.
+    """Copy weights into the layers with the same names; no change if any is invalid.
 
     Args:
-        net: Where to.
-        weights: What a file holds.
-        log: Takes a line for each layer that the net does not have.
+        net: The net.
+        weights: The contents of a file.
+        log: Called with a line for each layer that the net lacks.
 
     Raises:
-        LayerError: A layer has another number of blobs, or other shapes.
+        LayerError: A layer has a different number of blobs, or other shapes.
     """
     layers = {layer.name: index for index, layer in enumerate(net.layers)}
     copies: list[tuple[Param, Array]] = []
@@ -73,14 +74,14 @@ def _pairs(
 
 
 def _is_shared(layer: Layer, param: Param) -> bool:
-    """Whether a param may have its values from another layer: its message gives it a name."""
+    """Return whether a param may share another layer's values: its message names it."""
     specs = layer.proto.param
     place = next(i for i, mine in enumerate(layer.params) if mine is param)
     return place < len(specs) and bool(specs[place].name)
 
 
 def _fits(saved: Sequence[int], wanted: Sequence[int]) -> bool:
-    """Whether shapes are equal; old files have four sizes always, with ones on the left."""
+    """Return whether shapes are equal; old files always have four sizes, with leading ones."""
     saved = tuple(saved)
     wanted = tuple(wanted)
     if len(saved) == 4 and len(wanted) < 4:
@@ -89,7 +90,7 @@ def _fits(saved: Sequence[int], wanted: Sequence[int]) -> bool:
 
 
 def _batch_norm(net: Net, index: int, blobs: Sequence[Array | None]) -> list[tuple[Param, Array]]:
-    """BatchNorm with scale and shift (5 blobs, or 4 without a shift) and without (3)."""
+    """Pair a BatchNorm's params with blobs, with scale and shift (5 blobs or 4) or without (3)."""
     layer = net.layers[index]
     if len(layer.params) > 3 and len(blobs) == 3:
         return _pairs(layer, layer.params[:3], blobs)
@@ -105,10 +106,10 @@ def _batch_norm(net: Net, index: int, blobs: Sequence[Array | None]) -> list[tup
 
 
 def share(net: Net, other: Net) -> None:
-    """Let a net have another's weights, in the same memory, by the names of layers.
+    """Make a net use another's weights, in the same memory, by layer names.
 
     Raises:
-        LayerError: A layer has another number of blobs, or other shapes.
+        LayerError: A layer has a different number of blobs, or other shapes.
     """
     theirs = {layer.name: layer for layer in other.layers}
     for layer in net.layers:
@@ -130,7 +131,7 @@ def share(net: Net, other: Net) -> None:
 
 
 def saved(net: Net) -> dict[str, list[Saved]]:
-    """The blobs of all layers that have some, as a file stores them."""
+    """Return the blobs of all layers that have some, in the form of a file."""
     found: dict[str, list[Saved]] = {}
     owned: set[int] = set()
     for layer in net.layers:

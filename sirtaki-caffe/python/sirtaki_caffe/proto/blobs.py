@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,31 @@ from sirtaki_caffe.proto.schema import BlobProto
 
 Array = npt.NDArray[Any]
 
-#: What a serialized message may have, in bytes: protobuf counts them in an int32.
+#: The maximum bytes of a serialized message: protobuf counts them in an int32.
 LARGEST = 2**31 - 1
 
-_MOST_NUMBERS = 2**31 - 1  # of a blob of Caffe's
+_MOST_NUMBERS = 2**31 - 1  # elements of a blob, as in Caffe
 _MOST_AXES = 32
 _NUM, _CHANNELS, _HEIGHT, _WIDTH, _DATA, _DIFF, _SHAPE, _DOUBLE_DATA, _DOUBLE_DIFF = range(1, 10)
 
 
+@dataclass
+class Saved:
+    """A blob to write.
+
+    Args:
+        data: The values.
+        diff: The gradient, if it must be kept.
+        owner: Whether its layer owns it; False if another layer shares it.
+    """
+
+    data: Array
+    diff: Array | None
+    owner: bool
+
+
 def array_of(blob: Any) -> Array:
-    """The array of a BlobProto; blobs that give num, channels, height, width have four axes.
+    """Return a BlobProto's array; blobs with num, channels, height, width have four axes.
 
     Raises:
         BlobError: Its numbers do not fill its shape.
@@ -38,15 +54,15 @@ def array_of(blob: Any) -> Array:
 
 
 def blob_of(array: Array, diff: Array | None = None) -> Any:
-    """The BlobProto of an array, and of its gradient."""
+    """Return the BlobProto of an array, and of its gradient."""
     return BlobProto.FromString(b"".join(encoded(array, diff)))
 
 
 def read_mean(path: str | Path) -> Array:
-    """The mean image of a file: channels, height, width.
+    """Return the mean image in a file: channels, height, width.
 
     Raises:
-        CaffeError: The file cannot be read, or holds no mean image.
+        CaffeError: The file cannot be read, or contains no mean image.
     """
     try:
         mean = decoded(memoryview(read_bytes(path, LARGEST)))
@@ -60,7 +76,7 @@ def read_mean(path: str | Path) -> Array:
 
 
 def write_mean(path: str | Path, mean: Array) -> None:
-    """Write a mean image, as compute_image_mean does: with num, channels, height, width.
+    """Write a mean image like compute_image_mean, with num, channels, height, width.
 
     Raises:
         CaffeError: It cannot be written.
@@ -74,10 +90,10 @@ def write_mean(path: str | Path, mean: Array) -> None:
 
 
 def decoded(data: memoryview) -> Array:
-    """The array of a serialized BlobProto: float32, or float64 where the blob is so.
+    """Return the array of a serialized BlobProto: float32, or float64 for such a blob.
 
     Raises:
-        WireError: It is none, or its numbers do not fill its shape.
+        WireError: The bytes are invalid, or the numbers do not fill the shape.
     """
     legacy: dict[int, int] = {}
     dims: list[int] = []
@@ -93,7 +109,7 @@ def decoded(data: memoryview) -> Array:
             doubles.add(kind, value)
     shape = [legacy.get(n, 0) for n in (_NUM, _CHANNELS, _HEIGHT, _WIDTH)] if legacy else dims
     values = doubles if doubles.count else singles
-    # Without the zeros, too: NumPy has no shape that is empty and yet too large.
+    # Also checks without zeros: NumPy refuses some empty shapes as too large.
     too_large = math.prod(dim for dim in shape if dim) > _MOST_NUMBERS
     if any(dim < 0 for dim in shape) or too_large or math.prod(shape) != values.count:
         raise wire.WireError(f"shape {shape} with {values.count} numbers")
@@ -101,7 +117,7 @@ def decoded(data: memoryview) -> Array:
 
 
 def encoded(array: Array, diff: Array | None = None) -> Iterator[bytes | memoryview]:
-    """The pieces of a serialized BlobProto, its fields in ascending order."""
+    """Yield the pieces of a serialized BlobProto, with its fields in ascending order."""
     double = array.dtype == np.float64
     if not double:
         yield from _numbers(_DATA, array, "<f4")
@@ -115,7 +131,7 @@ def encoded(array: Array, diff: Array | None = None) -> Iterator[bytes | memoryv
 
 
 def encoded_size(array: Array, diff: Array | None = None) -> int:
-    """How many bytes `encoded` gives; nothing is encoded for it."""
+    """Return the number of bytes from `encoded`, without encoding."""
     size = len(wire.tagged(_SHAPE, _shape(array.shape)))
     width = 8 if array.dtype == np.float64 else 4
     for each in (array, diff):
@@ -153,7 +169,7 @@ def _dims(shape: memoryview, most: int) -> list[int]:
 
 
 class _Numbers:
-    """The numbers of a repeated field, packed or not, as they are met."""
+    """The numbers of a repeated field, packed or not, in order of occurrence."""
 
     _MOST_PIECES = 1024
 
@@ -177,7 +193,7 @@ class _Numbers:
             self._pieces = []
 
     def array(self) -> Array:
-        """One array that owns its memory."""
+        """Return one array that owns its memory."""
         kind = np.dtype("<f4" if self._size == 4 else "<f8")
         whole = np.empty(self.count, kind.newbyteorder("="))
         at = 0

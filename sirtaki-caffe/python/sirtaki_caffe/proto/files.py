@@ -1,4 +1,4 @@
-"""Reading files with a limit, and writing them whole or not at all."""
+"""Reading of files with a size limit, and atomic writing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sirtaki_caffe.errors import CaffeError
 
 
 def read_bytes(path: str | Path, limit: int) -> bytes:
-    """What a file holds.
+    """Return the contents of a file.
 
     Raises:
         CaffeError: It cannot be read, or is longer than `limit` bytes.
@@ -28,9 +28,9 @@ def read_bytes(path: str | Path, limit: int) -> bytes:
 
 @contextlib.contextmanager
 def written_beside(path: str | Path) -> Iterator[Path]:
-    """A path beside a file to write to; it takes the file's name at the end.
+    """Yield a path beside a file for writing; it is renamed to the file at the end.
 
-    Nothing is left of it if writing fails.
+    No partial file remains if writing fails.
 
     Raises:
         CaffeError: It cannot be written.
@@ -47,5 +47,5 @@ def written_beside(path: str | Path) -> Iterator[Path]:
 
 
 def reason(error: Exception) -> str:
-    """Why a file could not be read or written, without its path."""
+    """Return why a file could not be read or written, without its path."""
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

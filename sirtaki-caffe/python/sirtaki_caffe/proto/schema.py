@@ -1,7 +1,7 @@
 """The message classes of Caffe's files, from caffe.proto.
 
-They live in a pool of their own: another module of the process may have registered messages of
-the same names.
+They are in a pool of their own, because another module of the process may have registered messages
+with the same names.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _pool.AddSerializedFile(resources.files(__package__).joinpath("caffe.desc").read
 
 
 _types = _pool.FindFileByName("caffe.proto").message_types_by_name
-# All of them: protobuf 4.22 to 4.24 crash on classes that are made when a field is first used.
+# All at once: protobuf 4.22 to 4.24 crash on classes created at a field's first use.
 _classes = {name: message_factory.GetMessageClass(type_) for name, type_ in _types.items()}
 
 
 def message_class(name: str) -> Any:
-    """The class of a message, `NetParameter` for instance; KeyError if there is none."""
+    """Return the class of a message, for example `NetParameter`; KeyError if there is none."""
     return _classes[name]
 
 
 def message_names() -> list[str]:
-    """The names of all messages of the file."""
+    """Return the names of all messages of the file."""
     return sorted(_classes)
 
 
 def module_names() -> dict[str, Any]:
-    """What protoc would put into a module `caffe_pb2`: messages, enums, their values."""
+    """Return the names that protoc would define in `caffe_pb2`: messages, enums, their values."""
     file = _pool.FindFileByName("caffe.proto")
     names: dict[str, Any] = dict(_classes)
     for name, enum in file.enum_types_by_name.items():

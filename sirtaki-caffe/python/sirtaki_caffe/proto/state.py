@@ -18,14 +18,14 @@ _ITER, _LEARNED_NET, _HISTORY, _CURRENT_STEP, _MINIMUM_LOSS, _ITER_LAST_EVENT = 
 
 @dataclass
 class State:
-    """Where a solver stands.
+    """The state of a solver.
 
     Args:
-        iteration: How many iterations were done.
+        iteration: The number of completed iterations.
         learned_net: The file of weights that was written with the state.
         history: The solver's own blobs, for all learnable params in order.
-        current_step: How many steps of the learning rate were done.
-        minimum_loss: The least loss so far, of policy "plateau".
+        current_step: The number of steps of the learning rate.
+        minimum_loss: The minimum loss so far, for policy "plateau".
         iter_last_event: The iteration of that loss, or of the last step.
     """
 
@@ -38,10 +38,10 @@ class State:
 
 
 def read_state(path: str | Path) -> State:
-    """The state that a file holds, HDF5 if its name ends in .h5.
+    """Return the state in a file, which is HDF5 if its name ends in .h5.
 
     Raises:
-        CaffeError: The file cannot be read, or holds no state.
+        CaffeError: The file cannot be read, or contains no state.
     """
     if Path(path).suffix == ".h5":
         return State(**hdf5.read_state(path))
@@ -58,8 +58,8 @@ def write_state(path: str | Path, state: State) -> None:
     """Write a state: in HDF5 if the name ends in .h5, else in protobuf's format.
 
     Args:
-        path: The file; what it held before stays until all is written.
-        state: The state. What policy "plateau" needs is written only where it is in use.
+        path: The file; its old contents remain until writing is complete.
+        state: The state. Data of policy "plateau" is written only if it is in use.
 
     Raises:
         CaffeError: It cannot be written, or has more than 2 GiB.

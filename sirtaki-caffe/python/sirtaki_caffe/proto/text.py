@@ -20,40 +20,40 @@ from sirtaki_caffe.proto.schema import MultiPhaseSolverParameter, NetParameter, 
 from sirtaki_caffe.proto.upgrade import upgrade_net, upgrade_solver
 from sirtaki_caffe.proto.upgrade_v0 import Note, ignore
 
-#: No text is longer, in bytes.
+#: The maximum length of a text, in bytes.
 LONGEST = 256 << 20
 
 
 def read_net(path: str | Path, note: Note = ignore) -> Any:
-    """The net of a text file, upgraded if it is an old one.
+    """Return the net of a text file, upgraded if necessary.
 
     Args:
         path: The file.
         note: Called with a line on each upgrade.
 
     Raises:
-        CaffeError: The file cannot be read, or is no net.
+        CaffeError: The file cannot be read, or is not a net.
     """
     return _upgraded(parse(_text(path), NetParameter, str(path)), upgrade_net, str(path), note)
 
 
 def read_solver(path: str | Path, note: Note = ignore) -> Any:
-    """The solver of a text file, upgraded if it is an old one.
+    """Return the solver of a text file, upgraded if necessary.
 
     Raises:
-        CaffeError: The file cannot be read, or is no solver.
+        CaffeError: The file cannot be read, or is not a solver.
     """
     solver = parse(_text(path), SolverParameter, str(path))
     return _with_prefix(_upgraded(solver, upgrade_solver, str(path), note), Path(path))
 
 
 def read_phases(path: str | Path, note: Note = ignore) -> list[tuple[Any, int | None]]:
-    """The solvers of a file that are run one after another, each with its batch size, if any.
+    """Return the solvers of a file that run in turn, each with its batch size, if any.
 
-    An ordinary solver's file has one, without batch size.
+    An ordinary solver file has one, without a batch size.
 
     Raises:
-        CaffeError: The file cannot be read, or holds no solver.
+        CaffeError: The file cannot be read, or contains no solver.
     """
     text = _text(path)
     if Tokens(text, str(path)).word != "params_pair":
@@ -69,15 +69,15 @@ def read_phases(path: str | Path, note: Note = ignore) -> list[tuple[Any, int | 
 
 
 def parse(text: str, message_class: Any, where: str) -> Any:
-    """The message that a text describes.
+    """Return the message in a text.
 
     Args:
         text: The text.
         message_class: The class of the message.
-        where: What errors call the text, its path for instance.
+        where: The name of the text in errors, for example its path.
 
     Raises:
-        CaffeError: It is not the text of such a message; with line and column.
+        CaffeError: It is not such a message; the error has line and column.
     """
     message = message_class()
     Parser(text, where).read(message)
@@ -85,25 +85,25 @@ def parse(text: str, message_class: Any, where: str) -> Any:
 
 
 def field_place(path: str | Path, field: str) -> str:
-    """`solver.prototxt:3:1`, where a file that was read has a field; the path alone if it has not.
+    """Return `solver.prototxt:3:1`, a field's place in a file, or the path without such a field.
 
     Raises:
-        CaffeError: The file cannot be read any more.
+        CaffeError: The file can no longer be read.
     """
     return places.field_place(_text(path), str(path), field)
 
 
 def layer_lines(path: str | Path, name: str) -> list[int]:
-    """The lines of a net's file where layers of a name begin.
+    """Return the lines of a net's file with layers of a given name.
 
     Raises:
-        CaffeError: The file cannot be read any more.
+        CaffeError: The file can no longer be read.
     """
     return places.layer_lines(_text(path), name)
 
 
 def text_of(message: Any) -> str:
-    """The text of a message, one field a line, in ascending order of their numbers."""
+    """Return the text of a message, one field per line, in ascending order of numbers."""
     return "".join(f"{line}\n" for line in _lines(message, ""))
 
 
@@ -120,7 +120,7 @@ def _upgraded(message: Any, upgrade: Callable[[Any, Note], Any], path: str, note
 
 
 def _with_prefix(solver: Any, path: Path) -> Any:
-    """Snapshots have the name of the solver's file where it gives none, or a folder only."""
+    """Name snapshots after the solver's file if it gives no prefix, or only a folder."""
     if not solver.HasField("snapshot_prefix"):
         solver.snapshot_prefix = str(path.with_suffix(""))
     elif Path(solver.snapshot_prefix).is_dir():
@@ -156,7 +156,7 @@ def _word(field: Any, value: Any) -> str:
 
 
 def number(value: float) -> str:
-    """The shortest decimal that float32 reads as this number, as C++ writes it: 1, 0.01, 1e-05."""
+    """Return the shortest decimal equal to this float32, in C++'s format: 1, 0.01, 1e-05."""
     return _shortest(value, range(6, 10), np.float32)
 
 

@@ -1,8 +1,8 @@
-"""Nets and solvers of older Caffes, turned into what the present one reads.
+"""Upgrades of nets and solvers from older versions of Caffe.
 
 The steps are Caffe's own, in its order: layers of version 0 (`layers { layer { … } }`), data
-transformations inside of data layers, layers of version 1 (`layers { type: CONVOLUTION }`),
-inputs that are no layers, and BatchNorm's params.
+transformations in data layers, layers of version 1 (`layers { type: CONVOLUTION }`), inputs that
+are not layers, and BatchNorm's params.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sirtaki_caffe.proto.upgrade_v0 import TYPES, Note, ignore, upgrade_v0
 
 V1LayerParameter = message_class("V1LayerParameter")
 
-#: What version 1 calls the types that are not spelt alike without underscores and case.
+#: Version 1's names of types that differ in more than underscores and case.
 _SPECIAL = {
     "NONE": "",
     "ABSVAL": "AbsVal",
@@ -46,13 +46,13 @@ _COPIED = (
 
 
 def type_of_v1(number: int) -> str:
-    """The type that version 1 writes as a number; "" if there is none."""
+    """Return the type that version 1 writes as a number, or ""."""
     value = V1LayerParameter.LayerType.DESCRIPTOR.values_by_number.get(number)
     return _camel(value.name) if value is not None else ""
 
 
 def type_of_v0(name: str) -> str:
-    """The type that version 0 calls so."""
+    """Return the type with a name of version 0."""
     return _camel(TYPES[name]) if name in TYPES else name
 
 
@@ -61,7 +61,7 @@ def _camel(name: str) -> str:
 
 
 def upgrade_net(net: Any, note: Note = ignore) -> Any:
-    """A net as the present Caffe has it; the one given is left as it is.
+    """Return a net in Caffe's current form; the argument is unchanged.
 
     Args:
         net: A NetParameter.
@@ -80,14 +80,14 @@ def upgrade_net(net: Any, note: Note = ignore) -> Any:
 
 
 def upgrade_solver(solver: Any, note: Note = ignore) -> Any:
-    """A solver as the present Caffe has it, and so are the nets in it.
+    """Return a solver in Caffe's current form, including its nets.
 
     Args:
-        solver: A SolverParameter, which is left as it is.
+        solver: A SolverParameter, which is unchanged.
         note: Called with a line on each upgrade.
 
     Raises:
-        CaffeError: It has both `type` and `solver_type`, or a net of it cannot be upgraded.
+        CaffeError: It has both `type` and `solver_type`, or one of its nets cannot be upgraded.
     """
     upgraded = type(solver)()
     upgraded.CopyFrom(solver)

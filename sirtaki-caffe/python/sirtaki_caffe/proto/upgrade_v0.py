@@ -7,12 +7,12 @@ from typing import Any
 
 from sirtaki_caffe.errors import CaffeError
 
-#: Is told what an upgrade did, or could not keep.
+#: Called with what an upgrade did, or could not keep.
 Note = Callable[[str], None]
 
 
 def ignore(line: str) -> None:
-    """A `Note` that nobody reads."""
+    """A `Note` that ignores its line."""
     del line
 
 
@@ -40,7 +40,7 @@ _WEIGHTED = {"conv": _CONV, "innerproduct": _FULL}
 _LRN = {"lrn": "lrn_param"}
 _WINDOWED = {"window_data": _WINDOW}
 
-#: Where a field goes: for each type that has it the message, and the field's name in it.
+#: The destination of a field: for each type that has it, the message and the field's name there.
 _MOVES: dict[str, tuple[dict[str, str], str]] = {
     "num_output": (_WEIGHTED, "num_output"),
     "biasterm": (_WEIGHTED, "bias_term"),
@@ -79,14 +79,14 @@ _MOVES: dict[str, tuple[dict[str, str], str]] = {
 
 
 def upgrade_v0(net: Any, note: Callable[[str], None]) -> None:
-    """Turn the layers of version 0 into such of version 1.
+    """Convert the layers of version 0 to version 1.
 
     Args:
         net: A NetParameter; changed.
-        note: Called with a line on what version 1 has no place for.
+        note: Called with a line on everything that version 1 cannot represent.
 
     Raises:
-        CaffeError: A type is unknown, or a padding cannot go to the layer behind it.
+        CaffeError: A type is unknown, or a padding cannot be moved to the next layer.
     """
     _fold_paddings(net)
     for each in net.layers:
@@ -95,7 +95,7 @@ def upgrade_v0(net: Any, note: Callable[[str], None]) -> None:
 
 
 def _fold_paddings(net: Any) -> None:
-    """Paddings were layers; their padding goes to the layer that follows."""
+    """Move the padding of padding layers to the layers that follow."""
     paddings: dict[str, Any] = {}
     kept = []
     for each in net.layers:

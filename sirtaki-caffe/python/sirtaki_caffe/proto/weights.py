@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sirtaki_caffe.errors import CaffeError
-from sirtaki_caffe.proto.blobs import Array, decoded
+from sirtaki_caffe.proto.blobs import Array, Saved, decoded
 from sirtaki_caffe.proto.formats import binary, hdf5, wire
 from sirtaki_caffe.proto.upgrade import type_of_v0, type_of_v1
 
-#: What LayerParameter, V1LayerParameter and V0LayerParameter call name, type and blobs.
+#: The fields for name, type and blobs in LayerParameter, V1LayerParameter and V0LayerParameter.
 _FIELDS = {
     binary.BLOBS: (1, 2),
     binary.V1_BLOBS: (4, 5),
@@ -22,13 +23,13 @@ _FIELDS = {
 
 @dataclass
 class LayerWeights:
-    """What a file holds of a layer.
+    """The weights of a layer in a file.
 
     Args:
         name: The layer's name.
-        kind: Its type, `Convolution` for instance; "" in HDF5, which does not tell.
-        blobs: Its blobs in order, float32 or float64. HDF5 leaves out those which the layer has
-            from another one: None, or nothing behind the last.
+        kind: Its type, for example `Convolution`; "" in HDF5, which does not store it.
+        blobs: Its blobs in order, float32 or float64. HDF5 omits blobs shared from another layer:
+            they are None, or missing at the end.
     """
 
     name: str
@@ -36,30 +37,18 @@ class LayerWeights:
     blobs: list[Any] = field(default_factory=list)
 
 
-@dataclass
-class Saved:
-    """A blob to be written.
-
-    Args:
-        data: Its values.
-        diff: Its gradient, if that is to be kept.
-        owner: False: it is shared, and another layer is its owner.
-    """
-
-    data: Array
-    diff: Array | None
-    owner: bool
-
-
 def read_weights(path: str | Path) -> list[LayerWeights]:
-    """The weights of a file, for each layer that is in it.
+    """Return the weights of a file, for each layer in it.
 
     Args:
-        path: A net of any version in binary format, or HDF5; its first bytes tell.
+        path: A net of any version in binary format, or HDF5, as its first bytes show. /dev/null has
+            no weights, for scripts that always pass a file.
 
     Raises:
-        CaffeError: The file cannot be read, or holds no weights.
+        CaffeError: The file cannot be read, or contains no weights.
     """
+    if str(path) == os.devnull:
+        return []
     if hdf5.is_hdf5(path):
         found = [LayerWeights(name, "", blobs) for name, blobs in hdf5.read_layers(path)]
     else:
@@ -74,9 +63,9 @@ def write_weights(path: str | Path, net: Any, blobs: dict[str, list[Saved]]) -> 
     """Write the weights of a net: in HDF5 if the name ends in .h5, else in binary format.
 
     Args:
-        path: The file; what it held before stays until all is written.
+        path: The file; its old contents remain until writing is complete.
         net: The NetParameter whose name and layers are stored with the weights.
-        blobs: For the layers that have some, by name.
+        blobs: The blobs of layers that have some, by layer name.
 
     Raises:
         CaffeError: It cannot be written.

@@ -42,7 +42,7 @@ __version__ = "1.0.0"
 
 
 def layer_type_list() -> list[str]:
-    """The names of all layer types."""
+    """Return the names of all layer types."""
     return layer_kinds()
 
 

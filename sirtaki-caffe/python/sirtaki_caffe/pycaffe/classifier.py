@@ -1,4 +1,4 @@
-"""`caffe.Classifier`: a net that names what is in an image."""
+"""`caffe.Classifier`: a net that classifies images."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sirtaki_caffe.pycaffe.net import Net
 
 
 class Classifier(Net):
-    """A deploy net with what must be done to images before.
+    """A deploy net with the preprocessing of images.
 
     Args:
         model_file: The net's text.
-        pretrained_file: Its weights.
+        pretrained_file: The file of its weights.
         image_dims: Height and width to which images are scaled; the crop's by default.
-        mean: Subtracted from images.
-        input_scale: Multiplied with after that.
-        raw_scale: Multiplied with before that.
+        mean: The mean to subtract from images.
+        input_scale: A factor after the subtraction.
+        raw_scale: A factor before the subtraction.
         channel_swap: The order of channels.
     """
 
@@ -52,14 +52,14 @@ class Classifier(Net):
         self.image_dims = tuple(image_dims or self.crop_dims)
 
     def predict(self, inputs: Sequence[Array], oversample: bool = True) -> Array:
-        """Probabilities of classes.
+        """Return probabilities of classes.
 
         Args:
             inputs: Images, height x width x channels.
-            oversample: The mean over ten crops of each; else the centre alone.
+            oversample: Whether to average over ten crops of each image, rather than use the centre.
 
         Returns:
-            One row an image.
+            One row per image.
         """
         in_ = self.inputs[0]
         images = [io.resize_image(image, self.image_dims) for image in inputs]

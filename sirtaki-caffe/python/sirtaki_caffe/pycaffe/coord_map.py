@@ -1,7 +1,7 @@
-"""`caffe.coord_map`: where a place of one blob lies in another, and crops that follow from that.
+"""`caffe.coord_map`: maps positions of one blob to another, and derives crops.
 
-A map is (axis, a, b): the place x of the one, on the axes after `axis`, is a * x + b of the other;
-`axis` None: no layer on the way has spatial axes.
+A map is (axis, a, b): position x of the first blob is a * x + b in the second, on the axes after
+`axis`; `axis` is None if no layer on the way has spatial axes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 
 Map = tuple[int | None, Any, Any]
 
-#: Layers that leave places where they are.
+#: Layers that keep positions unchanged.
 PASS_THROUGH_LAYERS = [
     *("AbsVal", "BatchNorm", "Bias", "BNLL", "Dropout", "ELU", "Eltwise", "Exp", "Log", "LRN"),
     *("MVN", "Power", "PReLU", "ReLU", "Scale", "Sigmoid", "Softmax", "Split", "TanH"),
@@ -36,15 +36,15 @@ PASS_THROUGH_LAYERS = [
 
 
 class UndefinedMapException(Exception):
-    """A layer whose places have no map, or two blobs without a common one."""
+    """A layer's positions cannot be mapped, or two blobs have no common ancestor with a map."""
 
 
 class AxisMismatchException(Exception):
-    """Maps of different axes cannot be put together."""
+    """Maps of different axes cannot be composed."""
 
 
 def conv_params(fn: Function) -> tuple[int, Array, Array, Array]:
-    """The axis, stride, effective kernel and pad of a layer with windows."""
+    """Return the axis, stride, effective kernel and pad of a layer with windows."""
     params = _own(fn, "pooling_param" if fn.type_name == "Pooling" else "convolution_param")
 
     def sides(name: str, high: str, default: int) -> Array:
@@ -59,16 +59,16 @@ def conv_params(fn: Function) -> tuple[int, Array, Array, Array]:
 
 
 def crop_params(fn: Function) -> tuple[int, Array]:
-    """The axis before those that a Crop cuts, and its offsets."""
+    """Return the axis before those that a Crop cuts, and its offsets."""
     params = _own(fn, "crop_param")
     return int(params.get("axis", 2)) - 1, np.array(params.get("offset", 0))
 
 
 def coord_map(fn: Function) -> Map:
-    """From places of a layer's bottom to those of its top.
+    """Return the map from positions of a layer's bottom to those of its top.
 
     Raises:
-        UndefinedMapException: They have no map.
+        UndefinedMapException: There is no map.
     """
     if fn.type_name in ("Convolution", "Pooling", "Im2col"):
         axis, stride, kernel, pad = conv_params(fn)
@@ -85,7 +85,7 @@ def coord_map(fn: Function) -> Map:
 
 
 def compose(base_map: Map, next_map: Map) -> Map:
-    """The one map, then the other.
+    """Return the composition of two maps, in order.
 
     Raises:
         AxisMismatchException: They are of different axes.
@@ -98,16 +98,16 @@ def compose(base_map: Map, next_map: Map) -> Map:
 
 
 def inverse(given: Map) -> Map:
-    """The way back."""
+    """Return the inverse map."""
     axis, a, b = given
     return axis, 1 / a, -b / a
 
 
 def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
-    """From places of one blob to those of another, by way of one that both come from.
+    """Return the map between two blobs' positions, through a common ancestor.
 
     Raises:
-        UndefinedMapException: There is none, or a layer on the way has no map.
+        UndefinedMapException: There is no common ancestor, or a layer on the way has no map.
     """
     own = _to_ancestors(top_from)
     others = _to_ancestors(top_to)
@@ -118,16 +118,20 @@ def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
 
 
 def crop(top_from: Top, top_to: Top) -> Any:
-    """The Crop layer that makes one blob as large as another, at the same place of the image.
+    """Return a Crop layer that gives one blob the size of another, at the same image position.
 
     Raises:
-        AssertionError: They have different scales, or the place is not a whole number.
+        AssertionError: They have different scales, or the offset is not an integer.
     """
     axis, a, b = coord_map_from_to(top_from, top_to)
-    assert axis is not None, "no layer between the blobs has spatial axes"
-    assert (np.asarray(a) == 1).all(), f"scale mismatch on crop (a = {a})"
-    assert (np.asarray(b) <= 0).all(), f"cannot crop negative offset (b = {b})"
-    assert (np.round(b) == b).all(), f"cannot crop noninteger offset (b = {b})"
+    if axis is None:
+        raise AssertionError("no layer between the blobs has spatial axes")
+    if not (np.asarray(a) == 1).all():
+        raise AssertionError(f"scale mismatch on crop (a = {a})")
+    if not (np.asarray(b) <= 0).all():
+        raise AssertionError(f"cannot crop negative offset (b = {b})")
+    if not (np.round(b) == b).all():
+        raise AssertionError(f"cannot crop noninteger offset (b = {b})")
     offset = (-np.round(b).astype(int)).tolist()
     return layers.Crop(top_from, top_to, crop_param={"axis": axis + 1, "offset": offset})
 
@@ -137,7 +141,7 @@ def _own(fn: Function, field: str) -> dict[str, Any]:
 
 
 def _to_ancestors(top: Top) -> dict[Top, Map]:
-    """From places of each blob that a blob comes from, to its own; the nearest first."""
+    """Return the maps from each ancestor's positions to a blob's; the nearest first."""
     found: dict[Top, Map] = {top: (None, 1, 0)}
     waiting = [top]
     while waiting:
@@ -145,7 +149,7 @@ def _to_ancestors(top: Top) -> dict[Top, Map]:
         try:
             step = coord_map(each.fn)
         except UndefinedMapException:
-            continue  # places end here: data, or what is no image any more
+            continue  # positions end here: at data, or where the blob is no longer an image
         bottoms = each.fn.inputs[:1] if each.fn.type_name == "Crop" else each.fn.inputs
         for bottom in bottoms:
             if bottom not in found:

@@ -1,4 +1,4 @@
-"""`caffe.Detector`: a net that names what is in windows of images."""
+"""`caffe.Detector`: a net that classifies windows of images."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Window = Sequence[float]  # ymin, xmin, ymax, xmax
 
 
 class Detector(Net):
-    """A deploy net for windows, with what must be done to them before.
+    """A deploy net for windows, with their preprocessing.
 
     Args:
         model_file: The net's text.
-        pretrained_file: Its weights.
-        mean: Subtracted from images.
-        input_scale: Multiplied with after that.
-        raw_scale: Multiplied with before that.
+        pretrained_file: The file of its weights.
+        mean: The mean to subtract from images.
+        input_scale: A factor after the subtraction.
+        raw_scale: A factor before the subtraction.
         channel_swap: The order of channels.
         context_pad: Pixels of the net's input around a window; None: none.
     """
@@ -57,7 +57,7 @@ class Detector(Net):
     def detect_windows(
         self, images_windows: Iterable[tuple[str | Path, Iterable[Window]]]
     ) -> list[dict[str, Any]]:
-        """What the net says of windows of images.
+        """Return the net's results for windows of images.
 
         Args:
             images_windows: Files of images, and windows (ymin, xmin, ymax, xmax) in each.
@@ -82,7 +82,7 @@ class Detector(Net):
         return found
 
     def detect_selective_search(self, image_fnames: Sequence[str]) -> list[dict[str, Any]]:
-        """Not there, because it calls MATLAB.
+        """Raise an error: it would call MATLAB.
 
         Raises:
             CaffeError: Always.
@@ -93,7 +93,7 @@ class Detector(Net):
         )
 
     def crop(self, image: Array, window: Window) -> Array:
-        """A window of an image, with its context where that is configured.
+        """Return a window of an image, with its context if configured.
 
         Args:
             image: Height x width x channels.
@@ -117,7 +117,7 @@ class Detector(Net):
         return self._on_the_mean(image, box, (height, width))
 
     def _on_the_mean(self, image: Array, box: Array, size: tuple[int, int]) -> Array:
-        """A box that may reach beyond the image, resized; what is beyond is the mean."""
+        """Return a resized box that may extend beyond the image; outside is the mean."""
         inner = np.maximum(box, 0)
         inner[2:] = np.minimum(box[2:], image.shape[:2])
         scale = np.array(size) / np.maximum(box[2:] - box[:2], 1)
@@ -132,7 +132,7 @@ class Detector(Net):
         return ground
 
     def configure_crop(self, context_pad: int | None) -> None:
-        """Choose the context of windows; beyond the image lies the mean.
+        """Set the context of windows; outside of the image is the mean.
 
         Args:
             context_pad: Pixels of the net's input on each side; None: no context.
@@ -143,7 +143,7 @@ class Detector(Net):
         mean = self.transformer.mean.get(in_)
         if not context_pad or mean is None:
             return
-        # In the order, and on the scale, that images have before they are prepared.
+        # In the order and scale of images before preprocessing.
         value = np.asarray(mean, np.float32).reshape(len(mean), -1).mean(1)
         swap = self.transformer.channel_swap.get(in_)
         if swap is not None:

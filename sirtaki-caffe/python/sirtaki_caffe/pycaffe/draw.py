@@ -16,16 +16,16 @@ __all__ = ["Graph", "draw_net", "draw_net_to_file", "get_pydot_graph"]
 
 
 def draw_net(caffe_net: Any, rankdir: str, ext: str = "png", phase: int | None = None) -> bytes:
-    """A picture of a net.
+    """Return a picture of a net.
 
     Args:
         caffe_net: A NetParameter.
-        rankdir: Where it leads: LR from left to right, TB from top to bottom.
-        ext: Of which kind the picture is: png, svg, dot.
-        phase: Only the layers of this phase; None: all.
+        rankdir: The direction: LR from left to right, TB from top to bottom.
+        ext: The format of the picture: png, svg, dot.
+        phase: The phase of the layers to draw; None: all layers.
 
     Raises:
-        CaffeError: Graphviz is not there, or fails.
+        CaffeError: Graphviz is missing or fails.
     """
     return get_pydot_graph(caffe_net, rankdir, phase=phase).create(format=ext)
 
@@ -33,12 +33,12 @@ def draw_net(caffe_net: Any, rankdir: str, ext: str = "png", phase: int | None =
 def get_pydot_graph(
     caffe_net: Any, rankdir: str, label_edges: bool = True, phase: int | None = None
 ) -> Graph:
-    """A net as a graph that can be written, with the methods of pydot's that scripts call.
+    """Return a net as a writable graph, with the methods of pydot that scripts call.
 
     Args:
         caffe_net: A NetParameter.
         rankdir: As for `draw_net`.
-        label_edges: Taken and not used: blobs are nodes of their own.
+        label_edges: Accepted and ignored: blobs are separate nodes.
         phase: As for `draw_net`.
     """
     del label_edges
@@ -50,21 +50,21 @@ class Graph:
 
     Args:
         net: A NetParameter.
-        rankdir: Where it leads.
+        rankdir: The direction.
     """
 
     def __init__(self, net: Any, rankdir: str) -> None:
         self._net, self._rankdir = net, rankdir
 
     def to_string(self) -> str:
-        """In the language of Graphviz."""
+        """Return the graph in Graphviz's language."""
         return drawing.dot_of(self._net, self._rankdir)
 
     def create(self, prog: str = "dot", format: str = "png") -> bytes:
-        """A picture: svg and dot are made here, others by Graphviz.
+        """Return a picture: svg and dot are rendered here, other formats by Graphviz.
 
         Raises:
-            CaffeError: Graphviz is not there, or fails.
+            CaffeError: Graphviz is missing or fails.
         """
         if format in ("dot", "raw"):
             return self.to_string().encode()
@@ -82,10 +82,10 @@ class Graph:
         return done.stdout
 
     def write(self, path: str | Path, prog: str = "dot", format: str = "raw") -> bool:
-        """Write a picture to a file; returns True, as pydot does.
+        """Write a picture to a file; return True, like pydot.
 
         Raises:
-            CaffeError: As `create`, or the file cannot be written.
+            CaffeError: As for `create`, or the file cannot be written.
         """
         picture = self.create(prog, format)
         with written_beside(path) as beside:
@@ -93,7 +93,7 @@ class Graph:
         return True
 
     def write_png(self, path: str | Path) -> bool:
-        """Write a .png, by Graphviz."""
+        """Write a .png, through Graphviz."""
         return self.write(path, format="png")
 
     def write_svg(self, path: str | Path) -> bool:
@@ -104,7 +104,7 @@ class Graph:
 def draw_net_to_file(
     caffe_net: Any, filename: str | Path, rankdir: str = "LR", phase: int | None = None
 ) -> None:
-    """Write a picture of a net, of the kind that the name ends with.
+    """Write a picture of a net, in the format of the file's suffix.
 
     Args:
         caffe_net: A NetParameter.
@@ -113,7 +113,7 @@ def draw_net_to_file(
         phase: As for `draw_net`.
 
     Raises:
-        CaffeError: As `draw_net`, or the name ends otherwise.
+        CaffeError: As for `draw_net`, or the suffix is unsupported.
     """
     drawing.draw_net(_net(caffe_net, phase), Path(filename), rankdir)
 

@@ -1,4 +1,4 @@
-"""`caffe.io`: images and arrays in and out of nets and files."""
+"""`caffe.io`: conversion of images and arrays for nets and files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def load_image(filename: str | Path, color: bool = True) -> Array:
 
     Args:
         filename: The file.
-        color: RGB; else grey.
+        color: Whether to return RGB; otherwise grey.
 
     Returns:
         float32 in [0, 1], height x width x (3 or 1).
@@ -52,7 +52,7 @@ def load_image(filename: str | Path, color: bool = True) -> Array:
 
 
 def resize_image(im: Array, new_dims: Sequence[int], interp_order: int = 1) -> Array:
-    """Give an image another size, without smoothing it first.
+    """Resize an image, without smoothing it first.
 
     Args:
         im: Height x width x channels.
@@ -74,7 +74,7 @@ def resize_image(im: Array, new_dims: Sequence[int], interp_order: int = 1) -> A
 
 
 def oversample(images: Sequence[Array], crop_dims: Sequence[int]) -> Array:
-    """Ten crops of each image: the corners and the centre, then these mirrored.
+    """Return ten crops of each image: the corners and the centre, and these mirrored.
 
     Args:
         images: Height x width x channels each, all of one size.
@@ -97,12 +97,12 @@ def oversample(images: Sequence[Array], crop_dims: Sequence[int]) -> Array:
 
 
 def array_to_blobproto(arr: Array, diff: Array | None = None) -> Any:
-    """A BlobProto with an array's values, and its gradient's."""
+    """Return a BlobProto with an array's values, and its gradient's."""
     return blob_of(np.asarray(arr), None if diff is None else np.asarray(diff))
 
 
 def blobproto_to_array(blob: Any, return_diff: bool = False) -> Array:
-    """The values of a BlobProto, or its gradient."""
+    """Return the values of a BlobProto, or its gradient."""
     if not return_diff:
         values: Array = array_of(blob)
         return values
@@ -116,21 +116,21 @@ def blobproto_to_array(blob: Any, return_diff: bool = False) -> Array:
 
 
 def arraylist_to_blobprotovector_str(arraylist: Sequence[Array]) -> bytes:
-    """Arrays as the bytes of a BlobProtoVector."""
+    """Return arrays as the bytes of a BlobProtoVector."""
     vector = BlobProtoVector()
     vector.blobs.extend(array_to_blobproto(arr) for arr in arraylist)
     return bytes(vector.SerializeToString())
 
 
 def blobprotovector_str_to_arraylist(text: bytes) -> list[Array]:
-    """The arrays in the bytes of a BlobProtoVector."""
+    """Return the arrays in the bytes of a BlobProtoVector."""
     vector = BlobProtoVector()
     vector.ParseFromString(text)
     return [blobproto_to_array(blob) for blob in vector.blobs]
 
 
 def array_to_datum(arr: Array, label: int | None = None) -> Any:
-    """A Datum of an image, channels x height x width; bytes as bytes, all else as floats."""
+    """Return a Datum of an image, channels x height x width: bytes as bytes, others as floats."""
     if arr.ndim != 3:
         raise CaffeError(f"a Datum has channels, height and width, not {list(arr.shape)}")
     datum = Datum()
@@ -145,7 +145,7 @@ def array_to_datum(arr: Array, label: int | None = None) -> Any:
 
 
 def datum_to_array(datum: Any) -> Array:
-    """The image of a Datum, channels x height x width."""
+    """Return the image of a Datum, channels x height x width."""
     shape = (datum.channels, datum.height, datum.width)
     if datum.data:
         values: Array = np.frombuffer(datum.data, dtype=np.uint8)
@@ -158,7 +158,7 @@ def datum_to_array(datum: Any) -> Array:
 
 
 class Transformer:
-    """What is done to an image before a net gets it.
+    """The preprocessing of images for a net.
 
     Args:
         inputs: Shapes of the net's inputs by name, batch first.
@@ -208,26 +208,26 @@ class Transformer:
         return image
 
     def set_transpose(self, in_: str, order: Sequence[int]) -> None:
-        """Set the order of axes: (2, 0, 1) makes channels the first."""
+        """Set the order of axes: (2, 0, 1) moves channels to the front."""
         self._check(in_)
         if len(order) != len(self.inputs[in_]) - 1:
             raise CaffeError(f"'{in_}' has {len(self.inputs[in_]) - 1} axes, not {len(order)}")
         self.transpose[in_] = order
 
     def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
-        """Set the order of channels: (2, 1, 0) makes RGB BGR."""
+        """Set the order of channels: (2, 1, 0) converts RGB to BGR."""
         self._check(in_)
         if len(order) != self.inputs[in_][1]:
             raise CaffeError(f"'{in_}' has {self.inputs[in_][1]} channels, not {len(order)}")
         self.channel_swap[in_] = order
 
     def set_raw_scale(self, in_: str, scale: float) -> None:
-        """Multiply by this before the mean is subtracted: 255 for images in [0, 1]."""
+        """Set a factor before the mean is subtracted: 255 for images in [0, 1]."""
         self._check(in_)
         self.raw_scale[in_] = scale
 
     def set_mean(self, in_: str, mean: Array) -> None:
-        """Subtract this: one value a channel, or channels x height x width."""
+        """Set the mean: one value per channel, or channels x height x width."""
         self._check(in_)
         mean = np.asarray(mean, dtype=np.float32)
         channels, *size = self.inputs[in_][1:]
@@ -244,7 +244,7 @@ class Transformer:
         self.mean[in_] = mean
 
     def set_input_scale(self, in_: str, scale: float) -> None:
-        """Multiply by this after the mean was subtracted."""
+        """Set a factor after the mean is subtracted."""
         self._check(in_)
         self.input_scale[in_] = scale
 

@@ -1,4 +1,4 @@
-"""The class that layers written in Python derive from."""
+"""The base class of layers written in Python."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from sirtaki_caffe.net.array_blob import ArrayBlob
 
 
 class Layer:
-    """A layer of type `Python`: derive from this and write the four methods.
+    """A layer of type `Python`: derived classes define the four methods.
 
     Attributes:
-        param_str: What `python_param` of the net file hands to it.
+        param_str: The string from `python_param` of the net file.
         phase: TRAIN or TEST.
-        blobs: Its weights; `self.blobs.add_blob(*shape)` in `setup` makes one.
+        blobs: Its weights; `self.blobs.add_blob(*shape)` in `setup` creates one.
     """
 
     param_str: str = ""
@@ -21,10 +21,10 @@ class Layer:
     blobs: Any = ()
 
     def setup(self, bottom: list[ArrayBlob], top: list[ArrayBlob]) -> None:
-        """Check what it is given; called once."""
+        """Check the bottoms and parameters; called once."""
 
     def reshape(self, bottom: list[ArrayBlob], top: list[ArrayBlob]) -> None:
-        """Shape the tops by what the bottoms have; called before each forward."""
+        """Set the shapes of the tops from the bottoms; called before each forward."""
         raise NotImplementedError(f"{type(self).__name__} has no reshape(bottom, top)")
 
     def forward(self, bottom: list[ArrayBlob], top: list[ArrayBlob]) -> None:

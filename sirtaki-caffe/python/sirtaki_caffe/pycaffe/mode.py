@@ -1,4 +1,4 @@
-"""What a script sets for all nets that it builds afterwards."""
+"""Settings of a script for all nets that it builds afterwards."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ _solvers = {"count": 1, "rank": 0}
 
 
 def set_mode_cpu() -> None:
-    """Nets of scripts run on the CPU: nothing to do."""
+    """Do nothing: nets of scripts run on the CPU."""
 
 
 def set_mode_gpu() -> None:
-    """Accepted, so that scripts run as they are; their nets run on the CPU, where NumPy is."""
+    """Do nothing, so that scripts run unchanged; their nets run on the CPU, like NumPy."""
     log("Nets of scripts run on the CPU; `caffe train -gpu` uses accelerators.")
 
 
 def set_device(device: int) -> None:
-    """Accepted, as `set_mode_gpu` is."""
+    """Do nothing, like `set_mode_gpu`."""
     del device
 
 
 def set_random_seed(seed: int) -> None:
-    """Make what is random in nets built from now on the same from run to run."""
+    """Make random numbers of nets built from now on the same in every run."""
     global _seed
     _seed = int(seed)
 
 
 def next_seed() -> int | None:
-    """The seed of the next net; None: another each time."""
+    """Return the seed of the next net; None: a random one."""
     global _seed
     if _seed is None:
         return None
@@ -43,12 +43,12 @@ def next_seed() -> int | None:
 
 
 def init_log(level: int = 0, stderr: bool = True) -> None:
-    """Accepted: messages go to standard error anyway."""
+    """Do nothing: messages go to standard error anyway."""
     del level, stderr
 
 
 def log(text: str) -> None:
-    """Write a line to standard error as Caffe's log does."""
+    """Write a line to standard error in the format of Caffe's log."""
     now = time.time()
     stamp = time.strftime("%m%d %H:%M:%S", time.localtime(now))
     micros = int(now % 1 * 1_000_000)
@@ -56,35 +56,35 @@ def log(text: str) -> None:
 
 
 def warn(source: str, text: str) -> None:
-    """Write a warning to standard error, unless GLOG_minloglevel is above it."""
+    """Write a warning to standard error, unless GLOG_minloglevel is higher."""
     Log(least=parse([], os.environ)[0].minloglevel).warning(source, text)
 
 
 def has_nccl() -> bool:
-    """Whether Caffe's own use of NCCL is there: no, processes average by Sirtaki."""
+    """Return whether Caffe's use of NCCL is available: no, processes average through Sirtaki."""
     return False
 
 
 def solver_count() -> int:
-    """How many solvers train one net; those of other processes are Sirtaki's, and not counted."""
+    """Return the last number set; Sirtaki's processes are not counted."""
     return _solvers["count"]
 
 
 def set_solver_count(count: int) -> None:
-    """Remember a number for `solver_count`; what trains together is what the launcher starts."""
+    """Store a number for `solver_count`; the launcher determines which processes train together."""
     _solvers["count"] = int(count)
 
 
 def solver_rank() -> int:
-    """The number last set by `set_solver_rank`, 0 at first."""
+    """Return the number last set by `set_solver_rank`, 0 at first."""
     return _solvers["rank"]
 
 
 def set_solver_rank(rank: int) -> None:
-    """Remember a number for `solver_rank`."""
+    """Store a number for `solver_rank`."""
     _solvers["rank"] = int(rank)
 
 
 def set_multiprocess(multiprocess: bool) -> None:
-    """Accepted: whether processes train together is for the launcher to say."""
+    """Do nothing: the launcher determines whether processes train together."""
     del multiprocess

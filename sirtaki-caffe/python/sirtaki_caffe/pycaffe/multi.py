@@ -1,4 +1,4 @@
-"""What pycaffe has for several GPUs of one host, and its clock."""
+"""pycaffe's support for several GPUs of one host, and its timer."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from sirtaki_caffe.errors import CaffeError
 
 
 class NCCL:
-    """Not there: processes average gradients by Sirtaki.
+    """Not available: processes average gradients through Sirtaki.
 
     Raises:
-        CaffeError: Always; it says what to write instead.
+        CaffeError: Always; the message contains the replacement.
     """
 
     def __init__(self, solver: Any = None, uid: Any = None) -> None:
@@ -21,7 +21,7 @@ class NCCL:
 
     @staticmethod
     def new_uid() -> str:
-        """As the class says."""
+        """See the class."""
         raise CaffeError(_INSTEAD)
 
 
@@ -34,10 +34,10 @@ _INSTEAD = (
 
 
 class Timer:
-    """A clock that is started and stopped.
+    """A timer that can be started and stopped.
 
     Attributes:
-        ms: Milliseconds between the last start and stop.
+        ms: The milliseconds between the last start and stop.
     """
 
     def __init__(self) -> None:
@@ -45,11 +45,11 @@ class Timer:
         self.ms = 0.0
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Start to measure."""
         self._started = time.perf_counter()
 
     def stop(self) -> None:
-        """End it; without a start nothing changes."""
+        """Stop; without a start nothing changes."""
         if self._started is not None:
             self.ms = (time.perf_counter() - self._started) * 1000
             self._started = None

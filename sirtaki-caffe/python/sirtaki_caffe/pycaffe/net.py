@@ -23,10 +23,10 @@ from sirtaki_caffe.pycaffe import mode
 
 @dataclass(frozen=True)
 class LayerView:
-    """A layer as scripts see it.
+    """A layer, for scripts.
 
     Attributes:
-        type: Its type, `Convolution` for instance.
+        type: Its type, for example `Convolution`.
         blobs: Its weights and biases.
     """
 
@@ -43,8 +43,8 @@ class Net:
     Args:
         network_file: The net's text.
         arguments: The phase; or the weights' file and the phase.
-        level: Of the rules by which layers are chosen.
-        stages: Of the same rules.
+        level: The level for selecting layers.
+        stages: The stages for selecting layers.
         weights: A `.caffemodel` or `.caffemodel.h5`.
         phase: The phase by its name.
 
@@ -84,7 +84,7 @@ class Net:
 
     @classmethod
     def of(cls, engine: Engine) -> Net:
-        """A net that is there already, a solver's."""
+        """Return an existing net, such as a solver's."""
         net = cls.__new__(cls)
         net._wrap(engine)
         return net
@@ -126,10 +126,10 @@ class Net:
         """Run the net, or a part of it.
 
         Args:
-            blobs: To be returned besides the outputs.
+            blobs: Blobs to return besides the outputs.
             start: The first layer that runs; the net's by default.
             end: The last layer that runs; its tops are returned instead of the outputs.
-            inputs: Values of all of the net's inputs; without them the blobs' are used.
+            inputs: Values of all of the net's inputs; default: the blobs' contents.
 
         Returns:
             Outputs by name, as views: the next forward writes to them.
@@ -158,13 +158,13 @@ class Net:
         end: str | None = None,
         **tops: Array,
     ) -> dict[str, Array]:
-        """Run the gradients, from the net's end or that of a layer.
+        """Run the gradients, from the end of the net or of a layer.
 
         Args:
-            diffs: Blobs whose gradients are returned besides the inputs'.
-            start: The last layer of the net that takes part.
-            end: The first; the gradients of its bottoms are returned instead of the inputs'.
-            tops: Gradients of all of the net's outputs; without them the blobs' `diff` is used.
+            diffs: Blobs whose gradients to return besides the inputs'.
+            start: The last layer in the net that runs.
+            end: The first layer; its bottoms' gradients are returned instead of the inputs'.
+            tops: Gradients of all of the net's outputs; default: the blobs' `diff`.
 
         Returns:
             Gradients by name, as views.
@@ -190,11 +190,11 @@ class Net:
         """Run the net on any number of items, batch by batch.
 
         Args:
-            blobs: To be returned besides the outputs.
+            blobs: Blobs to return besides the outputs.
             inputs: All items of each of the net's inputs.
 
         Returns:
-            Outputs by name, one row an item.
+            Outputs by name, one row per item.
         """
         return self._all(blobs or (), inputs)
 
@@ -214,12 +214,12 @@ class Net:
         """Run the net forwards and backwards on any number of items, batch by batch.
 
         Args:
-            blobs: To be returned besides the outputs.
-            diffs: Blobs whose gradients are returned besides the inputs'.
+            blobs: Blobs to return besides the outputs.
+            diffs: Blobs whose gradients to return besides the inputs'.
             values: All items of each of the net's inputs, and gradients of each of its outputs.
 
         Returns:
-            Outputs, and gradients, by name, one row an item.
+            Outputs, and gradients, by name, one row per item.
         """
         inputs = {name: rows for name, rows in values.items() if name in self.inputs}
         tops = {name: rows for name, rows in values.items() if name not in self.inputs}
@@ -236,18 +236,18 @@ class Net:
         return _first_rows(found, inputs), _first_rows(gradients, inputs)
 
     def reshape(self) -> None:
-        """Work out all shapes again, after inputs have been given other ones."""
+        """Recompute all shapes after inputs have changed theirs."""
         self.engine.reshape()
 
     def copy_from(self, weights: str | Path) -> None:
-        """Copy weights from a file into the layers of the same names."""
+        """Copy weights from a file into the layers with the same names."""
         before = len(self.engine.learnable)
         self.engine.load(read_weights(Path(weights)))
-        if len(self.engine.learnable) != before:  # a BatchNorm has got a scale from the file
+        if len(self.engine.learnable) != before:  # a BatchNorm has received a scale from the file
             self._wrap(self.engine)
 
     def load_hdf5(self, weights: str | Path) -> None:
-        """Copy weights from an HDF5 file; `copy_from` knows both formats."""
+        """Copy weights from an HDF5 file; `copy_from` supports both formats."""
         self.copy_from(weights)
 
     def save(self, path: str | Path) -> None:
@@ -255,12 +255,12 @@ class Net:
         write_weights(Path(path), self.engine.proto, self.engine.saved())
 
     def save_hdf5(self, path: str | Path) -> None:
-        """Write the weights as HDF5, whatever the name; `copy_from` knows them by their bytes."""
+        """Write the weights as HDF5, whatever the name; `copy_from` detects the format."""
         names = [layer.name for layer in self.engine.proto.layer]
         hdf5.write_layers(path, names, self.engine.saved())
 
     def share_with(self, other: Net) -> None:
-        """Have another net's weights, in the same memory."""
+        """Use another net's weights, in the same memory."""
         self.engine.share_weights(other.engine)
 
     def clear_param_diffs(self) -> None:
@@ -268,34 +268,34 @@ class Net:
         self.engine.clear_diffs()
 
     def set_input_arrays(self, data: Array, labels: Array) -> None:
-        """Give a MemoryData layer, the net's first, its items."""
+        """Set the items of a MemoryData layer, the net's first."""
         layer = self.engine.layers[0]
         if layer.proto.type != "MemoryData":
             raise CaffeError("set_input_arrays needs a net whose first layer is a MemoryData")
         layer.reset(data, labels)  # type: ignore[attr-defined]
 
     def before_forward(self, run: Callable[[int], object]) -> None:
-        """Have a function told the number of each layer before it runs forward."""
+        """Call a function with the number of each layer before it runs forward."""
         self.engine.watchers.before_forward.append(run)
 
     def after_forward(self, run: Callable[[int], object]) -> None:
-        """Have a function told the number of each layer after it ran forward."""
+        """Call a function with the number of each layer after it ran forward."""
         self.engine.watchers.after_forward.append(run)
 
     def before_backward(self, run: Callable[[int], object]) -> None:
-        """Have a function told the number of each layer before it runs backward."""
+        """Call a function with the number of each layer before it runs backward."""
         self.engine.watchers.before_backward.append(run)
 
     def after_backward(self, run: Callable[[int], object]) -> None:
-        """Have a function told the number of each layer after it ran backward."""
+        """Call a function with the number of each layer after it ran backward."""
         self.engine.watchers.after_backward.append(run)
 
     def _top_ids(self, layer: int) -> list[int]:
-        """The numbers of the blobs that a layer makes."""
+        """Return the numbers of the blobs that a layer makes."""
         return [self._blob_names.index(name) for name in self.top_names[self._layer_names[layer]]]
 
     def _bottom_ids(self, layer: int) -> list[int]:
-        """The numbers of the blobs that a layer reads."""
+        """Return the numbers of the blobs that a layer reads."""
         names = self.bottom_names[self._layer_names[layer]]
         return [self._blob_names.index(name) for name in names]
 
@@ -325,7 +325,7 @@ class Net:
             (blob.diff if gradient else blob.data)[...] = array
 
     def _batches(self, values: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
-        """Batches of the blobs' size; the last one is filled up with zeros."""
+        """Yield batches of the blobs' size; the last one is padded with zeros."""
         if not values:
             return
         size = self._blob(next(iter(values))).shape[0]

@@ -1,8 +1,8 @@
 """Nets written in Python: `n.conv1 = L.Convolution(n.data, kernel_size=5, num_output=20)`.
 
-A layer type called as a function of `layers` gives its tops; what is not used by the tops that a
-net is made of is no part of it. A parameter goes to the message of the layer's own type if that
-has such a field, else to the layer's.
+A layer type called as a function of `layers` returns its tops; layers that the tops of a net do not
+need are not part of it. A parameter goes to the message of the layer's own type if that has such a
+field, otherwise to the layer's.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sirtaki_caffe.proto.schema import LayerParameter, NetParameter, message_cla
 
 
 class Top:
-    """A blob that a layer gives.
+    """A top of a layer.
 
     Args:
         fn: The layer.
-        n: Which of its tops it is.
+        n: Its index among the layer's tops.
     """
 
     def __init__(self, fn: Function, n: int) -> None:
@@ -28,7 +28,7 @@ class Top:
         self.n = n
 
     def to_proto(self) -> Any:
-        """The NetParameter of what leads to this blob; names are made up."""
+        """Return the NetParameter of this blob and its ancestors, with generated names."""
         return to_proto(self)
 
 
@@ -36,7 +36,7 @@ class Function:
     """A layer: its type, its bottoms, its parameters.
 
     Args:
-        type_name: Its type, `Convolution` for instance.
+        type_name: Its type, for example `Convolution`.
         inputs: Its bottoms.
         params: Its parameters; `ntop` and `in_place` among them are not the layer's own.
 
@@ -59,7 +59,7 @@ class Function:
 
 
 def _hint(given: Any) -> str:
-    """What to write instead of something that is no top."""
+    """Return advice on an object that is no top."""
     if isinstance(given, tuple):
         return "; the layer has several tops: name one, as in layer[0]"
     if isinstance(given, Function):
@@ -70,7 +70,7 @@ def _hint(given: Any) -> str:
 
 
 class NetSpec:
-    """The named blobs of a net; those assigned are the net, with all that leads to them."""
+    """The named blobs of a net, which consists of the assigned ones and their ancestors."""
 
     tops: OrderedDict[str, Any]
 
@@ -99,19 +99,19 @@ class NetSpec:
         del self.tops[name]
 
     def to_proto(self) -> Any:
-        """The NetParameter, in which each blob and its layer have the name that was assigned."""
+        """Return the NetParameter; each blob and its layer have the assigned name."""
         return _built(self.tops.values(), {top: name for name, top in self.tops.items()})
 
 
 class Layers:
-    """A layer type as a function: `layers.ReLU(bottom, in_place=True)`."""
+    """Layer types as functions: `layers.ReLU(bottom, in_place=True)`."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
 
         def layer(*inputs: Any, **params: Any) -> Any:
-            """The layer's top, its tops if it has many, itself if it has none."""
+            """Return the layer's top, its tops if it has many, or itself if it has none."""
             function = Function(name, inputs, params)
             if function.ntop == 0:
                 return function
@@ -131,7 +131,7 @@ class Parameters:
 
 
 def to_proto(*tops: Any) -> Any:
-    """The NetParameter of what leads to some blobs; names are made up: `Convolution1`."""
+    """Return the NetParameter of blobs and their ancestors; names are made up: `Convolution1`."""
     return _built(tops, {})
 
 
@@ -148,7 +148,7 @@ def _built(tops: Any, names: dict[Any, str]) -> Any:
 def _add(
     function: Function, layers: dict[Function, Any], names: dict[Any, str], counts: Counter[str]
 ) -> None:
-    """Add a layer behind those that it needs; without recursion, as nets may be long."""
+    """Add a layer after those that it needs; without recursion, as nets may be long."""
     waiting = [function]
     while waiting:
         each = waiting[-1]

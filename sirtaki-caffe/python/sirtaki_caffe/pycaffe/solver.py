@@ -1,4 +1,4 @@
-"""Solvers for scripts: `caffe.SGDSolver` and its like, `caffe.get_solver`."""
+"""Solvers for scripts: `caffe.SGDSolver` and similar classes, `caffe.get_solver`."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Solver:
         CaffeError: A file cannot be read, or a net cannot be built.
 
     Attributes:
-        net: What is trained.
-        test_nets: What it is tested with.
+        net: The trained net.
+        test_nets: The test nets.
     """
 
-    #: The type that the class stands for; None: the file's.
+    #: The type of the class; None: the file's.
     type: ClassVar[str | None] = None
 
     def __init__(self, solver_file: str | Path) -> None:
@@ -48,7 +48,7 @@ class Solver:
 
     @property
     def iter(self) -> int:
-        """How many iterations there have been."""
+        """The number of completed iterations."""
         return self.engine.iter
 
     @property
@@ -62,7 +62,7 @@ class Solver:
             self.engine.step(iters)
 
     def solve(self, resume_file: str | Path | None = None) -> None:
-        """Train to the end, from a state if one is given."""
+        """Train to the end, from a state if given."""
         with placed(self._file):
             self.engine.solve(str(resume_file or ""))
 
@@ -71,7 +71,7 @@ class Solver:
         self.engine.snapshot()
 
     def restore(self, state_file: str | Path) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
         self.engine.restore(str(state_file))
 
     @property
@@ -82,22 +82,22 @@ class Solver:
     def add_callback(
         self, on_start: Callable[[], object], on_gradients_ready: Callable[[], object]
     ) -> None:
-        """Have functions called in each iteration of `step` and `solve`.
+        """Call functions in each iteration of `step` and `solve`.
 
         Args:
-            on_start: Before the net runs.
-            on_gradients_ready: When the weights' gradients are there, before the update.
+            on_start: Called before the net runs.
+            on_gradients_ready: Called when the weights' gradients are complete, before the update.
         """
         self.engine.callbacks.append((on_start, on_gradients_ready))
 
     def share_weights(self, net: Net) -> None:
-        """Have a net use the weights of the trained one, in the same memory."""
+        """Make a net use the weights of the trained one, in the same memory."""
         net.share_with(self.net)
 
     def apply_update(self) -> None:
         """Change the weights by their gradients, which ends an iteration.
 
-        With several processes all call it, and the gradients are averaged first.
+        With several processes, all call it, and it averages the gradients first.
         """
         with placed(self._file):
             self.engine.apply_update()
@@ -140,14 +140,14 @@ class AdamSolver(Solver):
 
 
 def get_solver(solver_file: str | Path) -> Solver:
-    """The solver of a file, of the type that it names.
+    """Return the solver of a file, of the type in the file.
 
     Raises:
-        CaffeError: As `Solver`.
+        CaffeError: As for `Solver`.
     """
     return Solver(solver_file)
 
 
 def _log(source: str, text: str) -> None:
-    """Scripts print what they want to know."""
+    """Discard log lines: scripts print what they need."""
     del source, text

@@ -1,4 +1,4 @@
-"""The lines that `debug_info` asks for: mean absolute values of what a net holds."""
+"""The lines of `debug_info`: mean absolute values of a net's data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _mean(values: torch.Tensor | None) -> str:
 
 
 def forward_backward(net: Net, log: Log, after_layer: AfterLayer) -> float:
-    """A forward and a backward pass that tell what each layer has made; returns the loss."""
+    """Run a forward and a backward pass and log each layer's values; return the loss."""
     loss = 0.0
     for index, step in enumerate(net.steps):
         loss += float(net.forward(index, index))
@@ -57,7 +57,7 @@ def _show_norms(net: Net, log: Log) -> None:
 
 
 def show_update(net: Net, log: Log) -> None:
-    """Tell what is about to be subtracted from each param."""
+    """Log the values about to be subtracted from each param."""
     shown: set[int] = set()
     for layer in net.layers:
         for i, param in enumerate(layer.params):

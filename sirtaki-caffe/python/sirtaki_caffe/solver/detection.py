@@ -11,16 +11,16 @@ from sirtaki_caffe.net.net import Net
 
 VERSIONS = ("11point", "MaxIntegral", "Integral")
 
-# Of each detection: label, score, right, wrong, and where it came: batch, image in it, process.
+# A detection: label, score, right, wrong, and its origin: batch, image in it, process.
 _Row = tuple[float, ...]
 
 
 class Detections:
-    """The rows of one output of a net, which DetectionEvaluate has made.
+    """The rows of one output of a net, from DetectionEvaluate.
 
     Attributes:
-        positives: Of each label, how many boxes there are.
-        rows: The detections that count.
+        positives: The number of boxes of each label.
+        rows: The counted detections.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Detections:
         self.rows: list[_Row] = []
 
     def add(self, rows: np.ndarray, batch: int, rank: int) -> None:
-        """Take the rows of a batch: (image, label, score, right, wrong), or counts of boxes."""
+        """Add the rows of a batch: (image, label, score, right, wrong), or counts of boxes."""
         for image, label, score, right, wrong in rows.reshape(-1, 5).tolist():
             if image == -1:
                 self.positives[int(label)] = self.positives.get(int(label), 0) + int(score)
@@ -36,7 +36,7 @@ class Detections:
                 self.rows.append((label, score, right, wrong, batch, image, rank))
 
     def join(self, others: Sequence[Detections]) -> None:
-        """Become those of all processes, in the order of one with all images."""
+        """Merge all processes' detections, in the order of one process with all images."""
         labels = sorted({label for other in others for label in other.positives})
         self.positives = {
             label: sum(other.positives.get(label, 0) for other in others) for label in labels
@@ -44,11 +44,11 @@ class Detections:
         self.rows = sorted((row for other in others for row in other.rows), key=lambda r: r[4:])
 
     def precisions(self, version: str, missing: Callable[[int], None]) -> dict[int, float]:
-        """The average precision of each class.
+        """Return the average precision of each class.
 
         Args:
-            version: How it is averaged, one of VERSIONS.
-            missing: Told of classes without detections.
+            version: The way of averaging, one of VERSIONS.
+            missing: Called for classes without detections.
         """
         found = {}
         for label, count in sorted(self.positives.items()):
@@ -64,11 +64,11 @@ class Detections:
 def average_precision(
     rows: Sequence[tuple[float, float, float]], positives: int, version: str
 ) -> float:
-    """The average precision of one class.
+    """Return the average precision of one class.
 
     Args:
         rows: Score, right and wrong of each detection.
-        positives: How many boxes there are.
+        positives: The number of boxes.
         version: One of VERSIONS.
     """
     if not rows or not positives:
@@ -93,13 +93,13 @@ def precision_lines(
     *,
     of_each_class: bool = False,
 ) -> list[str]:
-    """The lines of the log on some outputs.
+    """Return the log lines of some outputs.
 
     Args:
         found: The detections of each output.
-        version: How precisions are averaged.
-        missing: Told of classes without detections.
-        of_each_class: With a line for each class.
+        version: The way of averaging.
+        missing: Called for classes without detections.
+        of_each_class: Whether to add a line for each class.
     """
     lines = []
     for number, (name, each) in enumerate(found.items()):
@@ -112,10 +112,10 @@ def precision_lines(
 
 
 def check_outputs(net: Net) -> None:
-    """Refuse a net whose outputs are no detections.
+    """Refuse a net whose outputs are not detections.
 
     Raises:
-        CaffeError: One is not.
+        CaffeError: An output is not.
     """
     for name in net.outputs:
         shape = net.blobs[name].shape

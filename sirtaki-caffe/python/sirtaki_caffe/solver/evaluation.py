@@ -1,4 +1,4 @@
-"""Testing a net on the batches that a solver wants, divided among the processes."""
+"""Testing of a net on a solver's batches, divided among the processes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 def own_batches(count: int, rank: int, size: int) -> int:
-    """How many of `count` batches a process runs."""
+    """Return the number of `count` batches that a process runs."""
     return count // size + (rank < count % size)
 
 
 class Sums:
-    """The loss and the outputs of a net, added up over batches.
+    """The loss and the outputs of a net, summed over batches.
 
     Args:
-        net: The net; its blobs have their shapes.
+        net: The net, whose blobs have their final shapes.
     """
 
     def __init__(self, net: Net) -> None:
@@ -35,11 +35,11 @@ class Sums:
 
     @property
     def numbers(self) -> list[float]:
-        """The sums: of the loss, then of all numbers of the outputs."""
+        """Return the sums: of the loss, then of all numbers of the outputs."""
         return list(self._totals.tolist())
 
     def add(self, loss: float) -> list[float]:
-        """Add what the net holds after a forward pass, and return it."""
+        """Add the net's values after a forward pass, and return its loss."""
         parts = [torch.tensor([loss], dtype=torch.float64)]
         for name in self._net.outputs:
             parts.append(self._net.blobs[name].data.detach().double().flatten().cpu())
@@ -48,7 +48,7 @@ class Sums:
         return list(row.tolist())
 
     def split(self, numbers: Sequence[float]) -> list[list[float]]:
-        """Numbers, without that of the loss, by output."""
+        """Return numbers, without that of the loss, by output."""
         rest = iter(numbers[1:])
         return [list(islice(rest, count)) for count in self._counts]
 
@@ -64,7 +64,7 @@ class Evaluation:
         self._solver = solver
 
     def run(self, index: int) -> None:
-        """Test with one net; sets `solver.stopped` when the user wants that meanwhile."""
+        """Test one net; sets `solver.stopped` if the user requests it meanwhile."""
         solver = self._solver
         solver.log("solver.cpp", f"Iteration {solver.iter}, Testing net (#{index})")
         net = solver.test_nets[index]
@@ -75,7 +75,7 @@ class Evaluation:
             self._average(net, solver.param.test_iter[index])
 
     def _average(self, net: Net, count: int) -> None:
-        """Show the means of the outputs."""
+        """Log the means of the outputs."""
         solver = self._solver
         sums = Sums(net)
         if not self._run_batches(net, count, lambda batch, loss: sums.add(loss)):
@@ -88,7 +88,7 @@ class Evaluation:
             solver.log("solver.cpp", line)
 
     def _detect(self, net: Net, count: int) -> None:
-        """Show the mean average precision of the detections of all processes."""
+        """Log the mean average precision of all processes' detections."""
         solver = self._solver
         processes = solver.processes
         check_outputs(net)
@@ -119,12 +119,12 @@ class Evaluation:
             solver.log("solver.cpp", line)
 
     def _run_batches(self, net: Net, count: int, add: Callable[[int, float], object]) -> bool:
-        """Run this process's part of the batches; False when the user has stopped it.
+        """Run this process's part of the batches; return False if the user has stopped it.
 
         Args:
             net: The test net.
             count: The batches of all processes.
-            add: Told of each: its number, and the loss.
+            add: Called for each with its number and the loss.
         """
         solver = self._solver
         size = solver.processes.size

@@ -1,4 +1,4 @@
-"""What the fields of a solver mean: which nets, in which state, and where snapshots go."""
+"""The fields of a solver: its nets, their states, and the location of snapshots."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class NetSource:
     """A net of a solver.
 
     Args:
-        proto: Its NetParameter; `state` is the whole state of the net.
-        where: Where the solver has it from, as a log line says it.
-        file: Its file; "": it stands in the solver.
+        proto: Its NetParameter; `state` is the complete state of the net.
+        where: The solver's source of it, for the log.
+        file: Its file; "": it is part of the solver.
     """
 
     proto: Any
@@ -33,10 +33,10 @@ class NetSource:
 
 @contextlib.contextmanager
 def placed(path: str | Path) -> Iterator[None]:
-    """Let errors of a solver's fields say where in its file these are.
+    """Add a file's place to errors of a solver's fields.
 
     Raises:
-        CaffeError: As what is run meanwhile, with the file, line and column before it.
+        CaffeError: The error from the context, with file, line and column before it.
     """
     try:
         yield
@@ -45,10 +45,10 @@ def placed(path: str | Path) -> Iterator[None]:
 
 
 def check(param: Any) -> None:
-    """Look for numbers that make no sense.
+    """Check for invalid numbers.
 
     Raises:
-        CaffeError: There is one; the text names the field.
+        CaffeError: A number is invalid; the message names the field.
     """
     for name, least in (
         ("average_loss", 1),
@@ -76,7 +76,7 @@ def check(param: Any) -> None:
 
 
 def train_net(param: Any) -> NetSource:
-    """The net to train.
+    """Return the net to train.
 
     Raises:
         CaffeError: The solver names none or several, or its file cannot be read.
@@ -98,10 +98,10 @@ def train_net(param: Any) -> NetSource:
 
 
 def test_nets(param: Any) -> list[NetSource]:
-    """The nets to test with.
+    """Return the nets to test.
 
     Raises:
-        CaffeError: Their number, `test_iter`, `test_state` or `test_interval` do not fit together.
+        CaffeError: Their number, `test_iter`, `test_state` or `test_interval` are inconsistent.
     """
     common = next((n for n in ("net_param", "net") if param.HasField(n)), "")
     named = len(param.test_net_param) + len(param.test_net)
@@ -133,7 +133,7 @@ def test_nets(param: Any) -> list[NetSource]:
 
 
 def _source(name: str, value: Any, phase: int, states: list[Any]) -> NetSource:
-    """The net of a field, which names a file or is the net."""
+    """Return the net of a field, which names a file or contains the net."""
     if isinstance(value, str):
         net = text.read_net(value)
         return NetSource(_in_state(net, phase, states), f"{name} file: {value}", value)
@@ -143,7 +143,7 @@ def _source(name: str, value: Any, phase: int, states: list[Any]) -> NetSource:
 
 
 def _in_state(proto: Any, phase: int, states: list[Any]) -> Any:
-    """Give a net its state: the phase, over it the file's, over it the solver's."""
+    """Set a net's state: the phase, overridden by the file's, and then by the solver's."""
     state = NetState(phase=phase)
     state.MergeFrom(proto.state)
     for each in states:
@@ -153,7 +153,7 @@ def _in_state(proto: Any, phase: int, states: list[Any]) -> Any:
 
 
 def with_place(param: Any, rank: int, size: int) -> Any:
-    """The solver with `%#` and `%*` in names replaced by the process and how many there are."""
+    """Return the solver, with `%#` and `%*` in names replaced by process and process count."""
     copy = type(param)()
     copy.CopyFrom(param)
     for name in ("train_net", "snapshot_prefix"):
@@ -164,7 +164,7 @@ def with_place(param: Any, rank: int, size: int) -> Any:
 
 
 def check_snapshot_folder(param: Any) -> None:
-    """Try whether snapshots can be written.
+    """Check whether snapshots can be written.
 
     Raises:
         CaffeError: They cannot.

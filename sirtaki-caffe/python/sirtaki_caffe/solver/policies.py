@@ -8,32 +8,32 @@ from typing import Any
 
 from sirtaki_caffe.errors import FieldError, suggestion
 
-#: What `minimum_loss` is before the first loss.
+#: The value of `minimum_loss` before the first loss.
 NO_LOSS = 1e38
 
 
 class Policy:
-    """The learning rate that a solver's fields describe.
+    """The learning rate defined by a solver's fields.
 
     Args:
         param: A SolverParameter.
-        log: Told what happens, with the name of a source file before it.
+        log: Called with the name of a source file and a line about an event.
     """
 
     def __init__(self, param: Any, log: Callable[[str, str], None]) -> None:
         self._param = param
         self._log = log
-        #: How many steps of "multistep" or "plateau" have been taken.
+        #: The number of steps of "multistep" or "plateau".
         self.current_step = 0
-        #: For "plateau": the least smoothed loss, and when it or the last step came.
+        #: For "plateau": the minimum smoothed loss, and the iteration of it or of the last step.
         self.minimum_loss = NO_LOSS
         self.iter_last_event = 0
 
     def check(self) -> None:
-        """Look for fields that are missing or senseless.
+        """Check for missing or invalid fields.
 
         Raises:
-            CaffeError: There are some; the text names the field.
+            CaffeError: There is one; the message names the field.
         """
         param = self._param
         if param.lr_policy not in _RATES:
@@ -59,14 +59,14 @@ class Policy:
 
     @property
     def wants_loss(self) -> bool:
-        """Whether the rate depends on the loss, which then must be equal in all processes."""
+        """Return whether the rate depends on the loss, which all processes must then share."""
         return bool(self._param.lr_policy == "plateau")
 
     def rate(self, iteration: int, smoothed_loss: float = NO_LOSS) -> float:
-        """The learning rate; to be called once an iteration, in order.
+        """Return the learning rate; called once per iteration, in order.
 
         Args:
-            iteration: How many there have been.
+            iteration: The number of completed iterations.
             smoothed_loss: The mean over the last `average_loss` iterations.
         """
         param = self._param
@@ -131,7 +131,7 @@ class Policy:
     def _sigmoid(self, iteration: int, _: float) -> float:
         param = self._param
         exponent = -param.gamma * (iteration - param.stepsize)
-        # Far from the step e to this power is beyond a float, and the rate 0 or base_lr.
+        # Far from the step this power of e exceeds a float, and the rate is 0 or base_lr.
         return float(param.base_lr / (1 + math.exp(min(exponent, 700.0))))
 
     def _say(self, what: str, iteration: int) -> None:

@@ -1,4 +1,4 @@
-"""The log lines of training and testing."""
+"""Log lines of training and testing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Log = Callable[[str, str], None]
 
 
 class LossWindow:
-    """The mean of the losses of the last iterations.
+    """The mean of the losses of recent iterations.
 
     Args:
-        size: How many.
+        size: The number of iterations.
     """
 
     def __init__(self, size: int) -> None:
@@ -22,7 +22,7 @@ class LossWindow:
         self._oldest = 0
 
     def add(self, loss: float) -> None:
-        """Let it see the loss of an iteration."""
+        """Add the loss of an iteration."""
         if len(self.losses) < self._size:
             self.losses.append(loss)
             count = len(self.losses)
@@ -33,15 +33,15 @@ class LossWindow:
         self._oldest = (self._oldest + 1) % self._size
 
     def in_order(self) -> list[float]:
-        """The losses, oldest first."""
+        """Return the losses, oldest first."""
         return self.losses[self._oldest :] + self.losses[: self._oldest]
 
 
 class LossWatch:
-    """Warns of losses that are infinite or no numbers, once until they are finite again.
+    """Warns of losses that are infinite or NaN, once until they are finite again.
 
     Args:
-        warn: Told of them.
+        warn: Called with warnings.
     """
 
     def __init__(self, warn: Log) -> None:
@@ -49,7 +49,7 @@ class LossWatch:
         self._said: set[str] = set()
 
     def see(self, iteration: int, loss: float) -> None:
-        """Let it see the loss of an iteration."""
+        """Check the loss of an iteration."""
         if math.isfinite(loss):
             self._said.clear()
         elif (shown := f"{abs(loss):g}") not in self._said:
@@ -67,13 +67,13 @@ def output_lines(
     values: Sequence[Sequence[float]],
     loss_weights: dict[str, float],
 ) -> list[str]:
-    """A line for each number of a net's outputs.
+    """Return a line for each number of a net's outputs.
 
     Args:
         kind: "Train" or "Test".
         names: The output blobs.
-        values: The numbers of each.
-        loss_weights: Of the blobs that have one.
+        values: The values of each.
+        loss_weights: The loss weights of the blobs that have one.
     """
     lines: list[str] = []
     for name, numbers in zip(names, values, strict=True):
@@ -85,5 +85,5 @@ def output_lines(
 
 
 def tail(name: str, value: float, weight: float) -> str:
-    """What stands behind an output that has a loss weight."""
+    """Return the rest of the line for an output with a loss weight."""
     return f" (* {weight:g} = {weight * value:g} {name})" if weight else ""

@@ -1,8 +1,8 @@
-"""Writing a solver down, and going on from that.
+"""Snapshots of a solver, and resuming from them.
 
-Beside Caffe's two files stands a third, `<state>.position.json`: where in their data all processes
-are, their random numbers, and the losses that the mean is of. With it a resumed run is the run that
-was not interrupted; without it, as in Caffe, data begin again with the first record.
+Beside Caffe's two files is a third, `<state>.position.json`: the data positions of all processes,
+their random numbers, and the losses of the current mean. With it a resumed run equals an
+uninterrupted one; without it, as in Caffe, data start again at the first record.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_BYTES = 64 << 20
 
 
 def write(solver: Solver) -> None:
-    """Write weights, position and state; process 0 writes, all call it.
+    """Write weights, position and state; all call it, and process 0 writes.
 
     Raises:
         CaffeError: A file cannot be written.
@@ -60,7 +60,7 @@ def write(solver: Solver) -> None:
 
 
 def restore(solver: Solver, path: str) -> None:
-    """Go on from a state that was written; all processes read it.
+    """Continue from a saved state; all processes read it.
 
     Raises:
         CaffeError: A file cannot be read, or is not of this solver.
@@ -95,7 +95,7 @@ def _state(solver: Solver, model: str) -> State:
 
 
 def _model(name: str, state: str) -> str:
-    """The file of weights that a state names: as it says, or where that is missing beside it."""
+    """Return the file of weights named in a state, or the one beside it if that is missing."""
     beside = Path(state).parent / Path(name).name
     return str(beside) if not Path(name).exists() and beside.exists() else name
 
@@ -118,7 +118,7 @@ def _take_history(solver: Solver, state: State, path: str) -> None:
 
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape without its leading ones, which old files pad shapes with."""
+    """Return a shape without the leading ones that old files add."""
     first = next((i for i, size in enumerate(shape) if size != 1), len(shape))
     return shape[first:]
 
@@ -132,7 +132,7 @@ def _nets(solver: Solver) -> list[Net]:
 
 
 def _position(solver: Solver) -> dict[str, Any]:
-    """Where all processes are; called by all of them."""
+    """Return the positions of all processes; called by all of them."""
     own = {
         "data": [
             {layer.name: layer.position() for layer in net.layers if hasattr(layer, "position")}
@@ -159,10 +159,10 @@ def _write_position(path: str, position: dict[str, Any]) -> None:
 
 
 def _read_position(path: str) -> dict[str, Any] | None:
-    """What the file holds; None if there is none.
+    """Return the contents of the file, or None without one.
 
     Raises:
-        CaffeError: It is no such file.
+        CaffeError: The file is invalid.
     """
     file = Path(path)
     try:

@@ -1,4 +1,4 @@
-"""The loop that trains a net."""
+"""The training loop of a net."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sirtaki_caffe.solver.updates import make_update
 
 @dataclass(frozen=True)
 class Request:
-    """What a user wants of a solver that runs."""
+    """A user's request to a running solver."""
 
     stop: bool = False
     snapshot: bool = False
@@ -30,16 +30,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Options:
-    """What is not in a solver's file.
+    """Settings from outside a solver's file.
 
     Args:
-        engine: Goes before the engine of the file.
-        dtype: Of blobs and params.
-        device: Where the nets compute.
-        keep_graphs: Gradients of blobs stay after a backward pass, as scripts expect.
-        warn: Told what may be wrong, with the name of a source file before it.
-        requests: What the user wants; called after each iteration, and before each test batch.
-        after_iteration: Called after each iteration, for showing how far it is.
+        engine: Overrides the engine of the file.
+        dtype: The type of blobs and params.
+        device: The device of the nets.
+        keep_graphs: Whether blobs' gradients stay after a backward pass, as scripts expect.
+        warn: Called with the name of a source file and a warning.
+        requests: Returns the user's requests; called after iterations and before test batches.
+        after_iteration: Called after each iteration, to show the progress.
     """
 
     engine: str = ""
@@ -52,16 +52,16 @@ class Options:
 
 
 class Solver:
-    """Trains a net as a SolverParameter says.
+    """Trains a net according to a SolverParameter.
 
     Args:
         param: The SolverParameter, upgraded.
-        log: Told what happens, with the name of a source file before it.
-        processes: Who trains; default: those of Sirtaki if the script has called its `init`.
-        options: What is not in the file.
+        log: Called with the name of a source file and a line about an event.
+        processes: The training processes; default: Sirtaki's if the script has called its `init`.
+        options: The settings from outside the file.
 
     Raises:
-        CaffeError: A field makes no sense, or a net cannot be built.
+        CaffeError: A field is invalid, or a net cannot be built.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class Solver:
         self.options = options or Options()
         self.log = log
         self.param = fields.with_place(param, self.processes.rank, self.processes.size)
-        #: How many iterations there have been.
+        #: The number of completed iterations.
         self.iter = 0
-        #: Whether `step` has ended early because the user wanted it.
+        #: Whether `step` ended early at the user's request.
         self.stopped = False
-        #: Called in each iteration: at its start, and when the gradients are there.
+        #: Called in each iteration: at its start, and when the gradients are complete.
         self.callbacks: list[tuple[Callable[[], object], Callable[[], object]]] = []
         self.window = LossWindow(max(self.param.average_loss, 1))
         fields.check(self.param)
@@ -105,39 +105,39 @@ class Solver:
         log("solver.cpp", "Solver scaffolding done.")
 
     def close(self) -> None:
-        """End what the nets have running in the background."""
+        """Stop the nets' background threads."""
         if not self._closed:
             self._closed = True
             for net in (self.net, *self.test_nets):
                 net.close()
 
     def load_weights(self, paths: Sequence[str]) -> None:
-        """Take weights from files, by the layers' names.
+        """Load weights from files, by layer names.
 
         Raises:
-            CaffeError: A file cannot be read, or does not fit.
+            CaffeError: A file cannot be read, or does not match.
         """
-        # Every process reads them: a BatchNorm has as many blobs as its file.
+        # Every process reads them: the number of a BatchNorm's blobs depends on its file.
         for path in paths:
             self.take_weights(weights.read_weights(path))
 
     def take_weights(self, layers: Sequence[weights.LayerWeights]) -> None:
-        """Take weights by the layers' names; the same in all processes afterwards.
+        """Load weights by layer names; equal in all processes afterwards.
 
         Raises:
-            CaffeError: They do not fit.
+            CaffeError: They do not match.
         """
         before = len(self.net.learnable)
         for net in (self.net, *self.test_nets):
             net.load(layers, self.log)
         for net in self.test_nets:
-            net.share_weights(self.net)  # a BatchNorm may have got a scale from the file
+            net.share_weights(self.net)  # a BatchNorm may have received a scale from the file
         if len(self.net.learnable) != before:
             self.update = make_update(self.param, self.net.learnable, self.log)
         self.share_start()
 
     def share_start(self) -> None:
-        """Give all processes the weights of process 0."""
+        """Send process 0's weights to all processes."""
         tensors: dict[int, torch.Tensor] = {}
         for net in (self.net, *self.test_nets):
             for layer in net.layers:
@@ -148,16 +148,16 @@ class Solver:
         """Train to the end.
 
         Args:
-            resume: A state to go on from.
+            resume: A state to continue from.
 
         Raises:
-            CaffeError: A file cannot be read or written, or data cannot be used.
+            CaffeError: A file cannot be read or written, or the data is unusable.
         """
         self.log("solver.cpp", f"Solving {self.net.proto.name}")
         self.log("solver.cpp", f"Learning Rate Policy: {self.param.lr_policy}")
         self.stopped = False
         if self.param.snapshot_after_train:
-            self._check_snapshot_folder()  # not only when hours of training are to be written
+            self._check_snapshot_folder()  # before training, not after hours of it
         if resume:
             self.restore(resume)
         self.step(self.param.max_iter - self.iter)
@@ -180,7 +180,7 @@ class Solver:
         """Train for some iterations.
 
         Raises:
-            CaffeError: Data cannot be used, or a snapshot cannot be written.
+            CaffeError: The data is unusable, or a snapshot cannot be written.
         """
         self.policy.check()
         end = self.iter + count
@@ -199,7 +199,7 @@ class Solver:
             self.options.after_iteration(self)
 
     def apply_update(self) -> None:
-        """End an iteration by the gradients that the params have; called by all processes."""
+        """End an iteration with the params' current gradients; called by all processes."""
         self._gradients.start("all", self.net.learnable)
         self._gradients.wait()
         self.update.compute(self.rate(), self.iter)
@@ -207,7 +207,7 @@ class Solver:
         self.iter += 1
 
     def agree(self, request: Request, loss: float) -> tuple[Request, float]:
-        """What any process wants, and the mean loss; called by all of them."""
+        """Return any process's requests, and the mean loss; called by all of them."""
         values = [float(request.stop), float(request.snapshot), loss]
         stop, snapshot, total = self.processes.sum(values, "agreement")
         return Request(stop > 0, snapshot > 0), total / self.processes.size
@@ -220,7 +220,7 @@ class Solver:
                     self._evaluation.run(index)
 
     def snapshot(self) -> None:
-        """Write the weights and the state; process 0 writes, all call it.
+        """Write the weights and the state; all call it, and process 0 writes.
 
         Raises:
             CaffeError: A file cannot be written.
@@ -236,7 +236,7 @@ class Solver:
         snapshots.restore(self, path)
 
     def rate(self) -> float:
-        """The learning rate of this iteration."""
+        """Return the learning rate of this iteration."""
         return self.policy.rate(self.iter, self.window.mean)
 
     def _check_snapshot_folder(self) -> None:
@@ -255,7 +255,7 @@ class Solver:
             world=self.processes.world,
             engine=options.engine or engine_of_solver(self.param),
             dtype=options.dtype,
-            # Dropout is to differ among processes; their weights are made equal later.
+            # Dropout must differ among processes; their weights are made equal later.
             seed=self._shared_seed + self.processes.rank,
             shared_seed=self._shared_seed,
             device=options.device,
@@ -284,7 +284,7 @@ class Solver:
         return bool(interval) and (self.iter - self.param.test_offset) % interval == 0
 
     def _iterate(self) -> Request:
-        """One iteration; returns what any process's user wants."""
+        """Run one iteration; return the requests of any process's user."""
         for on_start, _ in self.callbacks:
             on_start()
         loss = self._forward_backward()
@@ -307,7 +307,7 @@ class Solver:
         return request
 
     def _forward_backward(self) -> float:
-        """The mean loss of `iter_size` batches; their gradients are added up."""
+        """Return the mean loss of `iter_size` batches; accumulate their gradients."""
         total = 0.0
         for left in reversed(range(self.param.iter_size)):
             after_layer = None if left else self._gradients.after_layer
@@ -319,7 +319,7 @@ class Solver:
         return total / int(self.param.iter_size)
 
     def _show(self) -> None:
-        """Write the loss and the outputs, each the mean over the processes."""
+        """Log the loss and the outputs, as means over the processes."""
         display = self.param.display
         now, (then, first) = time.monotonic(), self._shown_at
         lapse, done = now - then, self.iter - first

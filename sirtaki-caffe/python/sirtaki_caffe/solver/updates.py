@@ -1,4 +1,4 @@
-"""How the six types of solver change the weights."""
+"""The weight updates of the six types of solver."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ Log = Callable[[str, str], None]
 
 
 class Update(abc.ABC):
-    """What a type of solver does with the gradients.
+    """The conversion of gradients to updates by a type of solver.
 
-    Afterwards the gradient of each param holds what was subtracted from it, as in Caffe.
+    Afterwards each param's gradient contains the value subtracted from it, as in Caffe.
 
     Args:
         param: A SolverParameter.
-        params: What is learned, each once; those with an lr_mult of 0 stay as they are.
-        log: Told what happens, with the name of a source file before it.
+        params: The learnable params, each once; those with an lr_mult of 0 stay unchanged.
+        log: Called with the name of a source file and a line about an event.
 
     Raises:
         CaffeError: A field of the solver is out of range.
     """
 
-    #: How many tensors are remembered for each param.
+    #: The number of history tensors for each param.
     histories: ClassVar[int] = 1
 
     def __init__(self, param: Any, params: Sequence[Param], log: Log) -> None:
@@ -39,11 +39,11 @@ class Update(abc.ABC):
         self._params = list(params)
         self._log = log
         self.check()
-        #: What is remembered, for each param in order; then the second of each, if there is one.
+        #: The history of each param in order; then the second tensors, if any.
         self.history = [torch.zeros_like(p.data) for _ in range(self.histories) for p in params]
 
     def check(self) -> None:
-        """Look for fields that are out of range."""
+        """Check for fields that are out of range."""
         if self._param.regularization_type not in ("L1", "L2"):
             raise FieldError(
                 "regularization_type",
@@ -57,11 +57,11 @@ class Update(abc.ABC):
 
     @torch.no_grad()
     def compute(self, rate: float, iteration: int) -> None:
-        """Turn the gradients into what is to be subtracted from the params.
+        """Convert the gradients to the values to subtract from the params.
 
         Args:
             rate: The learning rate of this iteration.
-            iteration: How many there have been.
+            iteration: The number of completed iterations.
         """
         learning = [i for i, p in enumerate(self._params) if p.learns]
         params = [self._params[i] for i in learning]
@@ -79,7 +79,7 @@ class Update(abc.ABC):
 
     @torch.no_grad()
     def subtract(self) -> None:
-        """Subtract what `compute` has found."""
+        """Subtract the values from `compute`."""
         params = [p for p in self._params if p.learns]
         if params:
             torch._foreach_sub_([p.data for p in params], [_diff(p) for p in params])
@@ -88,13 +88,13 @@ class Update(abc.ABC):
     def rule(
         self, gradients: Tensors, history: list[Tensors], rates: list[float], iteration: int
     ) -> None:
-        """Turn gradients into what is to be subtracted, and bring the history up to date.
+        """Convert gradients to the values to subtract, and update the history.
 
         Args:
             gradients: Clipped, averaged and with the decay added; overwritten.
-            history: The tensors remembered, `histories` lists.
+            history: The history tensors, in `histories` lists.
             rates: The learning rate of each param.
-            iteration: How many there have been.
+            iteration: The number of completed iterations.
         """
 
     def _rates(
@@ -133,7 +133,7 @@ class Update(abc.ABC):
 
 
 def _diff(param: Param) -> torch.Tensor:
-    """The gradient; what no loss depends on has one of zeros."""
+    """Return the gradient, or zeros if no loss depends on the param."""
     if param.diff is None:
         param.diff = torch.zeros_like(param.data)
     return param.diff
@@ -154,7 +154,7 @@ class Sgd(Update):
     def _rates(
         self, rate: float, params: Sequence[Param], weights: Tensors, gradients: Tensors
     ) -> list[float]:
-        """With `local_lr_auto`, scaled by the norms of each param (LARS)."""
+        """Return the rates; `local_lr_auto` scales them by each param's norms (LARS)."""
         if not self._param.local_lr_auto:
             return super()._rates(rate, params, weights, gradients)
         decay, trust = self._param.weight_decay, self._param.local_gw_ratio
@@ -183,7 +183,7 @@ class AdaGrad(Update):
     """Divides by the root of the sum of squares."""
 
     def check(self) -> None:
-        """Look for fields that are out of range."""
+        """Check for fields that are out of range."""
         super().check()
         self._no_momentum()
 
@@ -200,7 +200,7 @@ class RmsProp(Update):
     """Divides by the root of a running mean of squares."""
 
     def check(self) -> None:
-        """Look for fields that are out of range."""
+        """Check for fields that are out of range."""
         super().check()
         self._no_momentum()
         if not 0 <= self._param.rms_decay < 1:
@@ -256,13 +256,13 @@ class Adam(Update):
 
 
 def _run(means: Tensors, values: Tensors, decay: float) -> None:
-    """Let running means of squares see new values."""
+    """Update running means of squares with new values."""
     torch._foreach_mul_(means, decay)
     torch._foreach_addcmul_(means, values, values, value=1 - decay)
 
 
 def _divide_by_root(values: Tensors, squares: Tensors, rates: list[float], delta: float) -> None:
-    """Turn values into rate · value / (√square + delta)."""
+    """Convert values to rate · value / (√square + delta)."""
     roots = torch._foreach_sqrt(squares)
     torch._foreach_add_(roots, delta)
     torch._foreach_mul_(values, rates)
@@ -280,7 +280,7 @@ _TYPES: dict[str, type[Update]] = {
 
 
 def make_update(param: Any, params: Sequence[Param], log: Log) -> Update:
-    """The update of the solver's `type`.
+    """Return the update of the solver's `type`.
 
     Raises:
         CaffeError: The type is not known, or a field is out of range.

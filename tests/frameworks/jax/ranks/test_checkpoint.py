@@ -50,9 +50,36 @@ def test_a_checkpoint_replaces_the_one_before(path: Path) -> None:
 def test_a_failed_write_leaves_the_checkpoint_before(path: Path) -> None:
     hvd.save_checkpoint(path, state(1))
     if hvd.rank() == 0:
-        with pytest.raises(ValueError, match="random keys"):
-            hvd.save_checkpoint(path, {"w": jax.random.key(1)})
+        with pytest.raises(TypeError, match="expected an array, not object"):
+            hvd.save_checkpoint(path, {"w": object()})
     assert hvd.restore_checkpoint(path, state(0))["epoch"] == 1
+
+
+def test_random_keys_are_written_and_sent_as_the_keys_that_they_are(path: Path) -> None:
+    hvd.save_checkpoint(path, {"key": jax.random.split(jax.random.key(5), 3)})
+    fresh = {"key": jax.random.split(jax.random.key(hvd.rank()), 3)}
+    found = hvd.restore_checkpoint(path, fresh)["key"]
+    assert jnp.array_equal(
+        jax.random.key_data(found), jax.random.key_data(jax.random.split(jax.random.key(5), 3))
+    )
+    with pytest.raises(ValueError, match="was written as 24 bytes of key:threefry2x32"):
+        hvd.restore_checkpoint(path, {"key": jnp.ones(6)})
+    key = jax.random.key(hvd.rank() + 1, impl="rbg")
+    for sent in (hvd.broadcast(key), jax.jit(hvd.broadcast)(key)):
+        assert (
+            jax.random.key_data(sent).tolist()
+            == jax.random.key_data(jax.random.key(1, impl="rbg")).tolist()
+        )
+
+
+def test_an_elastic_state_keeps_random_keys() -> None:
+    first = jax.random.key(3)
+    kept = hvd.elastic.JaxState(key=first, step=0)
+    kept.key = jax.random.key(4)
+    kept.restore()
+    kept.save()
+    kept.sync()
+    assert jnp.array_equal(jax.random.key_data(kept.key), jax.random.key_data(first))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,28 @@ import sirtaki.jax as hvd
 from sirtaki.core.errors import NotFiniteError
 
 
+@jax.tree_util.register_pytree_node_class
+class Streams:
+    """As `flax.nnx.Rngs`: changed by use, and it has every attribute that it is asked for."""
+
+    def __init__(self, key, count) -> None:
+        self.key, self.count = key, count
+
+    def __getattr__(self, name: str):
+        return lambda: self.draw()
+
+    def draw(self):
+        self.count += 1
+        return jax.random.uniform(jax.random.fold_in(self.key, self.count))
+
+    def tree_flatten(self):
+        return (self.key, self.count), None
+
+    @classmethod
+    def tree_unflatten(cls, _, leaves):
+        return cls(*leaves)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A folder that all ranks share."""
@@ -68,6 +90,28 @@ def test_an_elastic_state_comes_back(path: Path) -> None:
     again.restore()
     assert again.epoch == 2
     assert again.params["w"].tolist() == [[3.0] * 3] * 2
+
+
+def test_what_is_changed_in_place_comes_back(path: Path) -> None:
+    def begin():
+        params = {"w": jnp.zeros(3)}
+        return hvd.elastic.JaxState(streams=Streams(jax.random.key(7), jnp.array(0)), params=params)
+
+    kept = begin()
+    for _ in range(2):
+        kept.params["w"] = jnp.ones(3)
+        first = kept.streams.draw()
+        kept.restore()
+        assert kept.params["w"].tolist() == [0.0] * 3
+        assert int(kept.streams.count) == 0
+    kept.streams.draw()
+    hvd.checkpoint.save(path, kept, step=1)
+    hvd.checkpoint.wait()
+    again = begin()
+    hvd.checkpoint.load(path, again)
+    assert int(again.streams.count) == 1
+    kept.streams.count = jnp.array(0)
+    assert kept.streams.draw() == first
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import sparse
 from jax.sharding import NamedSharding, PartitionSpec
 
 import sirtaki.jax as hvd
@@ -76,13 +77,42 @@ class TestBadArguments:
         with pytest.raises(ValueError, match="not complex64"):
             run(lambda x: hvd.allreduce(x, op=op), jnp.ones(2, "complex64"))
 
-    def test_types_that_are_not_moved_either(self, run) -> None:
-        with pytest.raises(ValueError, match="broadcast: arrays of type int4 are not supported"):
-            run(hvd.broadcast, jnp.ones(2, "int4"))
+    @pytest.mark.parametrize(
+        ("value", "message"),
+        [
+            (np.ma.array([1.0]), r"MaskedArray would lose its mask: give x\.filled"),
+            (np.asmatrix([[1.0]]), "a matrix may give its elements another meaning"),
+            (np.array(["a"]), "<U1 is not supported; send it with broadcast_object"),
+            (np.array([None]), "object is not supported; send it with broadcast_object"),
+            (np.ones(2, "M8[s]"), r"datetime64\[s\] is not supported; give x\.view"),
+            (np.ones(2, ">f4"), r"its bytes are in another order: give x\.astype"),
+            (np.ones(2, np.longdouble), "is not supported; give x.astype"),
+            (np.array([2**40]), "JAX would cut numbers of type int64 to 32 bits"),
+            (2**40, "JAX would cut numbers of type int64 to 32 bits"),
+            (2**80, "object is not supported"),
+            (sparse.BCOO.fromdense(jnp.eye(2)), r"not BCOO: give x\.todense"),
+        ],
+    )
+    def test_what_jax_would_take_for_something_else(self, value, message: str) -> None:
+        for call in (hvd.allreduce, hvd.allgather, hvd.broadcast, hvd.alltoall, hvd.reducescatter):
+            with pytest.raises((TypeError, ValueError), match=message):
+                call(value)
+        with pytest.raises((TypeError, ValueError), match=message):
+            hvd.allreduce_tree({"gradient": value})
+
+    def test_arrays_of_64_bits_where_they_are_off(self) -> None:
+        jax.config.update("jax_enable_x64", True)
+        try:
+            wide = jnp.array([2**40])
+            assert hvd.allreduce(wide, op=hvd.Max).tolist() == [2**40]
+        finally:
+            jax.config.update("jax_enable_x64", False)
+        with pytest.raises(ValueError, match="JAX would cut numbers of type int64"):
+            hvd.allreduce(wide)
 
     def test_random_keys(self, run) -> None:
         with pytest.raises(ValueError, match=r"give jax\.random\.key_data"):
-            run(hvd.broadcast, jax.random.key(1))
+            run(hvd.allgather, jax.random.split(jax.random.key(1), 2))
 
     def test_an_unknown_op(self, run) -> None:
         with pytest.raises(ValueError, match="op=17 is not a reduction"):

@@ -13,7 +13,7 @@ from jax.experimental.compilation_cache import compilation_cache
 import sirtaki.jax as hvd
 from sirtaki.core.world.snapshot import exposed_of
 from sirtaki.core.world.state import snapshot
-from sirtaki.hang.exposed import exposed_share
+from sirtaki.hang.answers import exposed_share
 
 
 def ordered(count: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -275,8 +276,8 @@ def test_callbacks_of_elastic_training_keep_and_commit_the_state() -> None:
         callbacks.CommitStateCallback(state, batches_per_commit=2),
     )
     fit(model, *elastic, Noting(), epochs=2)
-    assert commits[:4] == [(0, 1, 0), (0, 2, 1), (0, 3, 1), (0, 4, 2)]
-    assert commits[4:5] == [(1, 1, 2)]
+    assert commits[:4] == [(0, 1, 0), (0, 2, 1), (0, 3, 1), (0, 4, 1)]
+    assert commits[4:5] == [(1, 1, 2)], "the last batch is committed with its epoch"
     assert (state.epoch, state.batch) == (2, 0)
     saved = [np.array(weights) for weights in model.get_weights()]
     state.commit()
@@ -284,6 +285,58 @@ def test_callbacks_of_elastic_training_keep_and_commit_the_state() -> None:
     state.restore()
     for found, expected in zip(model.get_weights(), saved, strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+class Committed(keras.callbacks.Callback):
+    """Notes the batches of each epoch, and what the state has committed after each."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+        self.epochs: list[int] = []
+        self.committed: list[tuple[int, int]] = []
+
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        self.epochs.append(0)
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        self.epochs[-1] += 1
+        self.note()
+
+    def on_epoch_end(self, epoch: int, logs: object = None) -> None:
+        self.note()
+
+    def note(self) -> None:
+        self.committed.append(tuple(self.state._saved_state[name] for name in ("epoch", "batch")))
+
+
+@pytest.mark.parametrize("commits_last", [True, False])
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda state: {"steps_per_epoch": 4 - state.batch, "epochs": 3 - state.epoch},
+        # As in Horovod's programs.
+        lambda state: {"steps_per_epoch": 4, "epochs": 3 - state.epoch},
+        lambda state: {"epochs": 3, "initial_epoch": state.epoch},
+    ],
+)
+def test_after_a_loss_one_epoch_is_shorter_and_the_others_are_whole(
+    given: Callable[[Any], dict[str, int]], commits_last: bool
+) -> None:
+    model = compiled()
+    state = hvd.elastic.KerasState(model, batch=3, epoch=1)
+    state.sync()  # as a world begins
+    noted = Committed(state)
+    counting = [
+        callbacks.UpdateBatchStateCallback(state),
+        callbacks.UpdateEpochStateCallback(state),
+    ]
+    commit = [callbacks.CommitStateCallback(state)]
+    both = counting + commit if commits_last else commit + counting
+    fit(model, *both, noted, **given(state))
+    assert noted.epochs == [1, 4]
+    # The last batch of an epoch is committed with it.
+    assert noted.committed == [(1, 3), (2, 0), (2, 1), (2, 2), (2, 3), (2, 3), (3, 0)]
 
 
 def test_a_model_without_variables_is_no_state_yet() -> None:

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import dtypes
 
 import sirtaki.tensorflow as hvd
+from sirtaki.core.operations.dtypes import CODES, REDUCED
 
 alone = pytest.mark.skipif("__import__('sirtaki').size() < 2", reason="ranks cannot differ")
 
@@ -169,3 +171,80 @@ def test_training_goes_on_after_an_error_within_a_function() -> None:
         with pytest.raises(tf.errors.FailedPreconditionError):
             step(tf.ones(2 + hvd.rank()))
     np.testing.assert_array_equal(step(tf.ones(2)), [hvd.size()] * 2)
+
+
+VERBS = {
+    "allreduce": hvd.allreduce,
+    "grouped_allreduce": lambda x: hvd.grouped_allreduce([tf.ones(2), x]),
+    "allgather": hvd.allgather,
+    "grouped_allgather": lambda x: hvd.grouped_allgather([tf.ones(2), x]),
+    "broadcast": lambda x: hvd.broadcast(x, 0),
+    "alltoall": hvd.alltoall,
+    "reducescatter": hvd.reducescatter,
+}
+every_verb = pytest.mark.parametrize("verb", VERBS)
+
+
+@every_verb
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: np.ma.array([1.0, 2.0], mask=[0, 1]), r"would lose its mask: give x\.filled"),
+        (lambda: [np.ma.array([1.0]), np.ma.array([2.0])], "would lose its mask"),
+        (lambda: np.asmatrix([[1.0]]), "a matrix may give its elements another meaning"),
+        (lambda: tf.sparse.eye(2), r"SparseTensor: give tf\.sparse\.to_dense"),
+        (lambda: tf.ragged.constant([[1], [2, 3]]), r"RaggedTensor: give x\.to_tensor"),
+        (lambda: tf.constant("text"), "string are not supported: send it with broadcast_object"),
+        (lambda: tf.bitcast(tf.zeros(2, tf.int8), tf.qint8), r"qint8 .*: give tf\.bitcast"),
+    ],
+)
+def test_what_is_no_dense_tensor_is_refused_by_name(
+    make: Callable[[], Any], message: str, verb: str, run: Callable[[Callable[[], Any]], Any]
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        run(lambda: VERBS[verb](make()))
+
+
+SMALL = [
+    dtype
+    for name in dir(dtypes)
+    if isinstance(dtype := getattr(dtypes, name), tf.DType)
+    and dtype.name in CODES
+    and dtype.name not in REDUCED
+]
+
+
+@pytest.mark.parametrize("dtype", SMALL, ids=lambda dtype: dtype.name)
+def test_small_types_travel_and_are_not_reduced(dtype: Any) -> None:
+    mine = tf.constant(np.array([hvd.rank() % 2, 1] * hvd.size()).astype(dtype.as_numpy_dtype))
+    expected = np.concatenate([np.array([r % 2, 1] * hvd.size()) for r in range(hvd.size())])
+    for result, values in (
+        (hvd.allgather(mine), expected),
+        (hvd.broadcast(mine, 0), expected[: 2 * hvd.size()]),
+    ):
+        assert result.dtype == dtype
+        assert result.numpy().astype(int).tolist() == values.tolist()
+    with pytest.raises(ValueError, match=f"{dtype.name} cannot be reduced"):
+        hvd.allreduce(mine)
+
+
+@pytest.mark.parametrize("verb", ["allgather", "alltoall", "reducescatter"])
+def test_parts_of_a_number_are_a_wrong_argument(
+    verb: str, run: Callable[[Callable[[], Any]], Any]
+) -> None:
+    with pytest.raises(ValueError, match=f"{verb} needs rows"):
+        run(lambda: VERBS[verb](tf.constant(1.0)))
+
+
+@every_verb
+def test_the_number_of_no_process_set_is_a_wrong_argument(
+    verb: str, run: Callable[[Callable[[], Any]], Any]
+) -> None:
+    unknown = hvd.ProcessSet([0])
+    unknown.process_set_id = 10
+    options = {"process_set": unknown}
+    arguments = [[tf.ones(2)] if "grouped" in verb else tf.ones(2)]
+    if verb == "broadcast":
+        arguments.append(0)
+    with pytest.raises(ValueError, match="there is no process set 10"):
+        run(lambda: getattr(hvd, verb)(*arguments, **options))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 import tensorflow as tf
 
 import sirtaki.tensorflow as hvd
+from sirtaki import keras_2
 from sirtaki.core.world.snapshot import exposed_of
 from sirtaki.core.world.state import snapshot
-from sirtaki.hang.exposed import exposed_share
+from sirtaki.hang.answers import exposed_share
 
 
 def test_ten_collectives_in_opposite_orders_finish() -> None:
@@ -108,6 +110,32 @@ def test_the_compiler_of_tensorflow_says_that_it_cannot_and_where() -> None:
         compiled(tf.ones(2))
 
 
+OLD: dict[str, Callable[[], Any]] = {
+    "app": lambda: tf.app,
+    "ConfigProto": lambda: tf.ConfigProto(),
+    "AdamOptimizer": lambda: tf.train.AdamOptimizer(0.1),
+}
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_what_is_of_tensorflow_1_is_named_with_the_lines_that_bring_it_back(name: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        OLD[name]()
+    keras_2.add_cure(caught.value)
+    assert str(caught.value).endswith(f"'{name}'; {keras_2.TENSORFLOW_1}")
+
+
+@pytest.mark.parametrize(
+    ("name", "cure"), [("estimator", "MonitoredTrainingSession"), ("contrib", "replace"), ("x", "")]
+)
+def test_what_no_tensorflow_has_is_named_with_what_replaces_it(name: str, cure: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(tf, name)
+    keras_2.add_cure(caught.value)
+    assert keras_2.TENSORFLOW_1 not in str(caught.value)
+    assert cure in str(caught.value)
+
+
 def test_numbers_of_the_world_are_looked_up_when_the_graph_runs() -> None:
     sets = hvd.global_process_set.process_set_id
 
@@ -125,6 +153,12 @@ def test_numbers_of_the_world_are_looked_up_when_the_graph_runs() -> None:
 
     expected = [hvd.size(), hvd.rank(), hvd.local_size(), hvd.local_rank(), 1]
     np.testing.assert_array_equal(run(), expected)
+
+
+@pytest.mark.parametrize("function", [hvd.size_op, hvd.process_set_included_op])
+def test_the_number_of_a_process_set_that_does_not_exist_is_an_error(function: Any) -> None:
+    with pytest.raises(ValueError, match="there is no process set 99"):
+        function(99)
 
 
 def test_what_a_graph_waits_for_is_not_seen_and_said_not_to_be() -> None:

@@ -88,17 +88,52 @@ def test_a_local_source_keeps_its_gradient_divided_by_the_ranks() -> None:
     tape.register_local_source(local)
     got = tape.gradient(loss, [shared, local])
     np.testing.assert_allclose(got, [mean(), hvd.rank() / hvd.size()])
+    pairs = [(got[1], local)], [(got[0], shared)]
+    assert tape.get_local_and_global_gradients(got, [shared, local]) == pairs
 
 
-def test_layers_may_keep_their_gradients_to_their_ranks() -> None:
-    shared, local = tf.keras.layers.Dense(1), tf.keras.layers.Dense(1)
+def inner(variable: Any) -> Any:
+    """TensorFlow's own variable of one of Keras 3."""
+    return variable if isinstance(variable, tf.Variable) else variable.value
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        lambda layer: layer,
+        lambda layer: [layer],
+        lambda layer: [[layer], []],
+        lambda layer: layer.kernel,
+        lambda layer: [inner(layer.kernel)],
+        lambda layer: [inner(layer.kernel).ref()],
+    ],
+    ids=["layer", "list", "nested", "variable", "inner variable", "reference"],
+)
+@pytest.mark.parametrize("source", [lambda variable: variable, inner], ids=["variable", "inner"])
+def test_layers_may_keep_their_gradients_to_their_ranks(name: Any, source: Any) -> None:
+    shared = tf.keras.layers.Dense(1, use_bias=False)
+    local = tf.keras.layers.Dense(1, use_bias=False)
     x = tf.fill([1, 2], float(hvd.rank()))
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(shared(x) + local(x))
-    tape = hvd.PartialDistributedGradientTape(tape, local_layers=[local])
-    got = tape.gradient(loss, [shared.kernel, local.kernel])
+    tape = hvd.PartialDistributedGradientTape(tape, local_layers=name(local))
+    got = tape.gradient(loss, [source(shared.kernel), source(local.kernel)])
     np.testing.assert_allclose(got[0], np.full([2, 1], mean()))
     np.testing.assert_allclose(got[1], np.full([2, 1], hvd.rank() / hvd.size()))
+
+
+@pytest.mark.parametrize(
+    ("local", "message"),
+    [
+        ("dense", r"neither a layer nor a variable .*: give model\.get_layer"),
+        (tf.constant(1.0), "neither a layer nor a variable"),
+        (tf.keras.layers.Dense(1, name="late"), "the local layer late has no variables yet"),
+    ],
+)
+def test_what_cannot_stay_local_is_refused_by_name(local: Any, message: str) -> None:
+    with tf.GradientTape() as tape, pytest.raises(ValueError, match=message):
+        hvd.PartialDistributedGradientTape(tape, local_layers=[local])
+    assert type(tape) is tf.GradientTape
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sirtaki.launch.elastic.cooldown import Cooldowns
 from sirtaki.launch.elastic.departures import Departures
 from sirtaki.launch.elastic.program_errors import ProgramErrors
+from sirtaki.launch.elastic.starts import Cooldowns, PlannedPlace, own_variables, planned_places
 from sirtaki.launch.elastic.worlds import Worlds
+from sirtaki.launch.hosts.slots import Slot
 from sirtaki.rendezvous.world.elastic import ADDED, REMOVED, Raised, Ready, Training
 
 HOSTS = {"a": 2, "b": 2}
@@ -90,6 +91,62 @@ def test_members_on_a_host_that_is_gone_are_to_leave() -> None:
     world = worlds.next_world({"a": 2})
     assert world is not None
     assert ([m.id for m in world.members], [m.id for m in world.leaving]) == ([0, 2], [1])
+
+
+def test_who_is_to_leave_and_has_the_only_state_stays_until_others_have_it() -> None:
+    worlds = running(count=1, most=1)
+    gone = {"b": 1}
+    assert worlds.update(gone) == 0
+    ask(worlds, 0)
+    assert worlds.dismiss(gone) == []
+    assert world_of(worlds, gone) == [0], "it goes on alone"
+    worlds.add(1, "b", 0)
+    assert worlds.update(gone) == 0
+    ask(worlds, 1)
+    assert worlds.update(gone) == ADDED
+    ask(worlds, 0)
+    assert world_of(worlds, gone) == [0, 1], "more than may be, for a moment"
+    assert worlds.update(gone) == REMOVED
+    ask(worlds, 0, 1)
+    world = worlds.next_world(gone)
+    assert world is not None
+    assert [member.id for member in world.members] == [1]
+    assert [member.id for member in world.leaving] == [0]
+
+
+def test_who_is_started_has_the_place_that_the_next_world_will_give_it() -> None:
+    worlds = running()
+    planned = planned_places(worlds.expected(HOSTS), ["b", "c"], most=4)
+    assert planned == [PlannedPlace(Slot(3, 4, "b", 1, 2, 1, 2), 1, 2)], "the other is a spare"
+    variables = own_variables(planned[0], "b", 3, "unix:s")
+    assert (variables["HOROVOD_RANK"], variables["RANK"], variables["NODE_RANK"]) == ("3", "3", "1")
+    spare = own_variables(None, "c", 4, "unix:s")
+    assert spare.keys() < variables.keys()
+    assert not spare.keys() & {"HOROVOD_RANK", "HOROVOD_SIZE", "RANK", "WORLD_SIZE"}
+    worlds.add(3, "b", 1)
+    worlds.remove(0)
+    assert worlds.expected(HOSTS) == ["b", "a", "b"], "survivors, and who starts"
+    assert worlds.expected({"a": 1}) == ["a"], "without those that leave"
+    assert worlds.expected({"c": 1}) == ["b", "a"], "who has the state stays for a while"
+    assert planned_places([], ["a", "a", "b"], most=9)[1].slot == Slot(1, 3, "a", 1, 2, 0, 1)
+
+
+def test_nobody_waits_for_who_has_said_that_it_ends() -> None:
+    worlds = running()
+    worlds.alive[1].ends = True
+    ask(worlds, 0, 2)
+    assert world_of(worlds) == [0, 2]
+    worlds.alive[2].ends = True
+    ask(worlds, 2)
+    assert worlds.is_running, "it has caught its error"
+
+
+def test_newcomers_do_not_begin_anew_while_those_who_have_the_state_end() -> None:
+    worlds = running(count=1)
+    worlds.add(1, "b", 0)
+    ask(worlds, 1)
+    worlds.alive[0].ends = True
+    assert worlds.next_world(HOSTS) is None
 
 
 def test_a_world_is_told_once_what_has_changed() -> None:

@@ -9,16 +9,40 @@ import pytest
 
 from sirtaki.launch.elastic.settings import Elastic
 from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.flags.flags import Flags, flags_of, read_flags
+from sirtaki.launch.flags.options import ROWS
 from sirtaki.launch.flags.parser import make_parser
-from sirtaki.launch.flags.settings import Settings, bring_in_config, make_settings
+from sirtaki.launch.flags.settings import Settings, make_settings
 from sirtaki.launch.hosts.slots import Host
 from sirtaki.launch.starters.allocation import Allocation
 
 
+def flags_given(*arguments: str) -> Flags:
+    return read_flags(make_parser("horovodrun").parse_args(arguments), {}, pytest.fail)
+
+
 def settings(*arguments: str, np: str = "2", **environ: str) -> Settings:
-    args = make_parser("horovodrun").parse_args(["-np", np, *arguments, "python", "train.py"])
-    bring_in_config(args, pytest.fail)
-    return make_settings(args, environ)
+    return make_settings(flags_given("-np", np, *arguments, "python", "train.py"), environ)
+
+
+def test_every_flag_has_a_field_and_no_field_is_without_one() -> None:
+    args = make_parser("horovodrun").parse_args([])
+    ends_the_command = {"version", "check_build", "help_all", "shared_heap"}
+    of_tables, own = {row.dest for row in ROWS}, {*Flags.__annotations__} - {"knobs"}
+    assert vars(args).keys() == of_tables | ends_the_command | own - {"host_discovery"}
+    given = flags_of(vars(args))
+    for name in own - {"command"}:
+        assert getattr(given, name) == getattr(Flags(), name), f"the default of {name}"
+    assert (given.command, given.knobs) == ([], {})
+
+
+def test_flags_stay_as_they_were_given() -> None:
+    flags = Flags(num_proc=2)
+    with pytest.raises(AttributeError, match="num_proc"):
+        flags.num_proc = 3
+    with pytest.raises(TypeError, match="there is no flag np"):
+        flags.but(np=3)
+    assert (flags.but(num_proc=3).num_proc, flags.num_proc) == (3, 2)
 
 
 def config(tmp_path: Path, text: str) -> str:
@@ -107,17 +131,15 @@ def test_flags_that_set_no_variable_are_accepted(flags: list[str]) -> None:
 
 @pytest.mark.parametrize("spelling", ["-np", "--num-proc"])
 def test_everything_from_the_first_non_flag_on_is_the_command(spelling: str) -> None:
-    args = make_parser("horovodrun").parse_args(
-        [spelling, "3", "--verbose", "python", "-u", "train.py", "-np", "7", "--", "--verbose"]
-    )
-    found = make_settings(args, {})
-    assert found.command == ["python", "-u", "train.py", "-np", "7", "--", "--verbose"]
+    command = ("python", "-u", "train.py", "-np", "7", "--", "--verbose")
+    found = make_settings(flags_given(spelling, "3", "--verbose", *command), {})
+    assert found.command == [*command]
     assert len(found.slots) == 3
 
 
 def test_two_dashes_may_stand_before_the_command() -> None:
-    args = make_parser("horovodrun").parse_args(["-np", "1", "--", "python", "x.py"])
-    assert make_settings(args, {}).command == ["python", "x.py"]
+    flags = flags_given("-np", "1", "--", "python", "x.py")
+    assert make_settings(flags, {}).command == ["python", "x.py"]
 
 
 @pytest.mark.parametrize(
@@ -186,26 +208,28 @@ def test_flags_that_say_how_a_job_is_elastic_do_not_make_it_so(flags: list[str])
         settings(*flags)
 
 
+def elastic_of(found: Settings) -> Elastic:
+    assert isinstance(found.kind, Elastic)
+    return found.kind
+
+
 def test_elastic_numbers_are_those_of_np_unless_given() -> None:
-    elastic = settings("--min-np", "1").elastic
-    assert elastic is not None
+    elastic = elastic_of(settings("--min-np", "1"))
     assert (elastic.least, elastic.first, elastic.most, elastic.spares) == (1, 2, 2, 0)
     assert elastic.hosts == (Host("localhost", 2),)
     assert not elastic.may_change
 
 
 def test_a_discovery_script_makes_a_job_elastic() -> None:
-    elastic = settings("--host-discovery-script", "s", "--max-np", "9", "--slots-per-host", "3")
-    assert elastic.elastic == Elastic(2, 9, 2, script="s", default_slots=3)
-    assert elastic.slots == []
+    found = settings("--host-discovery-script", "s", "--max-np", "9", "--slots-per-host", "3")
+    assert found.kind == Elastic(2, 9, 2, script="s", default_slots=3)
+    assert found.slots == []
 
 
 def test_the_elastic_timeout_is_that_of_horovod_s_variable_unless_given() -> None:
     flags, variable = ("--min-np", "1"), {"HOROVOD_ELASTIC_TIMEOUT": "30"}
-    elastic = [
-        settings(*flags, *more, **variable).elastic for more in ((), ("--elastic-timeout", "7"))
-    ]
-    assert [each.timeout for each in elastic if each] == [30.0, 7.0]
+    found = [settings(*flags, *more, **variable) for more in ((), ("--elastic-timeout", "7"))]
+    assert [elastic_of(each).timeout for each in found] == [30.0, 7.0]
     with pytest.raises(LaunchError, match="HOROVOD_ELASTIC_TIMEOUT='soon' is not a number of"):
         settings(*flags, HOROVOD_ELASTIC_TIMEOUT="soon")
 
@@ -229,20 +253,19 @@ def test_the_launcher_s_pod_of_an_mpijob_has_a_list_of_pods(
         "OMPI_MCA_orte_set_default_slots": "4",
         **environ,
     }
-    elastic = settings("--min-np", "1", *flags, **pod).elastic
-    assert elastic is not None
+    elastic = elastic_of(settings("--min-np", "1", *flags, **pod))
     assert (elastic.script == f"sh {tmp_path}/discover_hosts.sh") is script
     assert elastic.default_slots == 4
 
 
 def test_an_elastic_job_uses_what_a_scheduler_gave_but_not_by_jsrun() -> None:
-    args = make_parser("horovodrun").parse_args(["-np", "2", "--min-np", "1", "python", "x.py"])
+    flags = flags_given("-np", "2", "--min-np", "1", "python", "x.py")
     hosts = [Host("node1", 2), Host("node2", 1)]
-    elastic = make_settings(args, {}, Allocation("slurm", "7", hosts, "srun")).elastic
-    assert elastic is not None
-    assert elastic.hosts == tuple(hosts)
+    allocation = Allocation("slurm", "7", hosts, "srun")
+    elastic = elastic_of(make_settings(flags, {}, allocation))
+    assert (elastic.hosts, elastic.allocation) == (tuple(hosts), allocation)
     with pytest.raises(LaunchError, match="jsrun starts a fixed number of processes"):
-        make_settings(args, {}, Allocation("lsf", "7", hosts, "jsrun"))
+        make_settings(flags, {}, Allocation("lsf", "7", hosts, "jsrun"))
 
 
 @pytest.mark.parametrize(
@@ -284,6 +307,12 @@ def test_a_binding_may_stand_in_the_file_and_the_flag_beats_it(tmp_path: Path) -
     assert settings(*file).bind_to == "0:1"
     assert settings(*file, "--bind-to", "none").bind_to == "none"
     assert settings().bind_to is None
+
+
+@pytest.mark.parametrize("flag", ["--shared-heap", "--shared-heap=off", "--shared-heap=auto"])
+def test_the_shared_heap_of_earlier_versions_is_refused(flag: str) -> None:
+    with pytest.raises(LaunchError, match=r"--shared-heap is refused: .* sirtaki\.empty\(\)"):
+        settings(flag)
 
 
 def test_other_launchers_are_refused() -> None:
@@ -402,6 +431,7 @@ def test_an_empty_file_and_empty_sections_set_nothing(tmp_path: Path) -> None:
         ("autotune:\n  gaussian_process_noise: 2", r"gaussian_process_noise.*in \[0, 1\]"),
         ("logging:\n  level: LOUD", r"logging\.level.*LOUD"),
         ("bind_to: cores", "bind_to in the config file .*'cores' is not a list"),
+        ("shared_heap: on", "shared_heap in the config file .* is refused: there is no shared"),
         # YAML's number in base 60.
         ("bind_to: 1:2", "bind_to in the config file .*62 is not text; put it in quotes"),
         ("just text", "must hold keys and values"),
@@ -430,8 +460,7 @@ def test_a_key_that_nobody_knows_is_named_and_the_others_count(
     told: list[str] = []
     file = config(tmp_path, f"{text}\nlogging:\n  level: INFO\n")
     args = make_parser("horovodrun").parse_args(["--config-file", file])
-    bring_in_config(args, told.append)
-    assert args.log_level == "INFO"
+    assert read_flags(args, {}, told.append).knobs == {"log_level": "INFO"}
     (warning,) = told
     assert re.search(words, warning)
 

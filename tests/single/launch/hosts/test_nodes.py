@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.flags.flags import Flags, flags_of
 from sirtaki.launch.flags.parser import make_parser
 from sirtaki.launch.hosts.nodes import Nodes, leave_node, take_nodes
 from sirtaki.launch.hosts.torch_variables import free_port
@@ -38,36 +39,35 @@ def secret(tmp_path: Path) -> str:
 
 def taken(*flags: str, **environ: str) -> Nodes | None:
     args = make_parser("sirtaki run").parse_args([*flags, "true"])
-    nodes = take_nodes(args, environ)
-    assert nodes is None or args.num_proc == nodes.count * nodes.per_node
+    found, nodes = take_nodes(flags_of(vars(args)), environ)
+    assert nodes is None or found.num_proc == nodes.total * nodes.per_node
     return nodes
 
 
 def test_nodes_are_those_of_flags_or_of_variables(secret: str) -> None:
     found = taken(SIRTAKI_SECRET_FILE=secret, **PET)
     assert found is not None
-    assert (found.count, found.rank, found.per_node, found.port) == (2, 1, 3, 29400)
+    assert (found.total, found.rank, found.per_node, found.port) == (2, 1, 3, 29400)
     assert found.names() == ["job-node-0-0", "job-node-0-1"]
     assert [slot.local_rank for slot in found.slots()] == [0, 1, 2, 0, 1, 2]
     index = {"JOB_COMPLETION_INDEX": "0", "MASTER_ADDR": "10.0.0.7"}
     found = taken("--nnodes", "3", "-np", "6", SIRTAKI_SECRET_FILE=secret, **index)
     assert found is not None
-    assert (found.count, found.rank, found.per_node, found.port) == (3, 0, 2, 29500)
+    assert (found.total, found.rank, found.per_node, found.port) == (3, 0, 2, 29500)
     assert found.names() == ["node-0", "node-1", "node-2"]
 
 
 def test_without_nodes_this_launcher_starts_everything(secret: str) -> None:
     assert taken("-np", "2") is None
     assert taken("-np", "2", "-H", "localhost:2", SIRTAKI_SECRET_FILE=secret, **PET) is None
-    args = make_parser("sirtaki run").parse_args(["true"])
-    assert take_nodes(args, {**PET, "PET_NNODES": "1"}) is None
-    assert args.num_proc == 3
+    flags, nodes = take_nodes(Flags(), {**PET, "PET_NNODES": "1"})
+    assert (flags.num_proc, nodes) == (3, None)
 
 
 @pytest.mark.parametrize(
     ("flags", "environ", "message"),
     [
-        ("--node-rank 0", {}, "--node-rank without --nnodes"),
+        ("--node-rank 0", {}, "--node-rank: --nnodes is missing"),
         ("--nnodes 2 -H a:2", {}, "each node starts its own ranks"),
         ("--nnodes 2", {}, "--node-rank is missing, and PET_NODE_RANK and JOB_COMPLETION_INDEX"),
         ("--nnodes 2 --node-rank 2", {}, "--node-rank 2 of --nnodes 2"),
@@ -75,6 +75,7 @@ def test_without_nodes_this_launcher_starts_everything(secret: str) -> None:
         ("--nnodes 2 -np 3 --node-rank 1", {}, "-np 3 is not a multiple of the 2 nodes"),
         ("--nnodes 2 -np 3 --nproc-per-node 2", {}, "are 4 processes"),
         ("--nnodes 2 --nproc-per-node many", {}, "--nproc-per-node=many: expected a whole number"),
+        ("--mpi", PET, "--mpi: PET_NNODES tells each node to start its own ranks"),
         ("", {**PET, "PET_NNODES": "1:4"}, "PET_NNODES=1:4: expected a whole number"),
         ("", PET, "name the file in SIRTAKI_SECRET_FILE"),
         ("", {**PET, "SIRTAKI_SECRET_FILE": "/none"}, "No such file"),

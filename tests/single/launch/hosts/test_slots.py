@@ -26,13 +26,21 @@ from tests import needs
 names = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", fullmatch=True) | st.builds(
     str, st.ip_addresses(v=6)
 )
+ports = st.none() | st.integers(1, 65535)
 host_lists = st.lists(
-    st.builds(Host, names, st.integers(0, 12)), min_size=1, max_size=6, unique_by=lambda h: h.name
+    st.builds(Host, names, st.integers(0, 12), ports),
+    min_size=1,
+    max_size=6,
+    unique_by=lambda h: h.name,
 )
 
 
 def written(host: Host) -> str:
     return f"[{host.name}]" if ":" in host.name else host.name
+
+
+def given_port(before: str, host: Host) -> str:
+    return "" if host.port is None else f"{before}{host.port}"
 
 
 def test_hosts_are_read_in_the_order_given() -> None:
@@ -56,7 +64,7 @@ def test_a_host_named_twice_adds_its_slots() -> None:
 
 @given(host_lists)
 def test_any_host_list_can_be_written_and_read(hosts: list[Host]) -> None:
-    text = ",".join(f"{written(host)}:{host.slots}" for host in hosts)
+    text = ",".join(f"{written(host)}:{host.slots}{given_port('@', host)}" for host in hosts)
     assert parse_hosts(text) == hosts
 
 
@@ -76,6 +84,10 @@ def test_any_host_list_can_be_written_and_read(hosts: list[Host]) -> None:
             "a$IFS:1",
             "`a`:1",
             "a:99999999999",
+            "a:1@",
+            "a:1@0",
+            "a:1@65536",
+            "a@1:1",
             "ä:1",
             "a:٣",
             "a:1\n"[:-1] + "x",
@@ -101,13 +113,39 @@ def test_any_hostfile_can_be_written_and_read(
     hosts: list[Host], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("hosts") / "hostfile"
-    lines = [f"{written(host)}  slots={host.slots}  # comment" for host in hosts]
-    path.write_text("# hosts\n\n" + "\n".join(lines) + "\n")
-    assert read_hostfile(str(path)) == hosts
+    for name in (written, lambda host: host.name):
+        lines = [
+            f"{name(host)}{given_port(' port = ', host)}  slots={host.slots}  # comment"
+            for host in hosts
+        ]
+        path.write_text("# hosts\n\n" + "\n".join(lines) + "\n")
+        assert read_hostfile(str(path)) == hosts
+
+
+def test_a_hostfile_may_bound_slots_as_open_mpi_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "hostfile"
+    path.write_text("a slots=4 max_slots=2\nb max-slots=3\nc:4 max_slots=8\nd:2@2201\n")
+    assert read_hostfile(str(path)) == [
+        Host("a", 2),
+        Host("b", 3),
+        Host("c", 4),
+        Host("d", 2, 2201),
+    ]
+
+
+def test_a_host_has_one_port() -> None:
+    assert parse_hosts("a:1,a:2@2201") == [Host("a", 3, 2201)]
+    with pytest.raises(LaunchError, match="host a is named with the ports 1 and 2"):
+        parse_hosts("a@1,a@2")
 
 
 @pytest.mark.parametrize(
-    "line", ["a:x", "a:2:3", "a slots=", "a slots=x", "a slots=2 b", "-x slots=1"]
+    "line",
+    [
+        *("a:x", "a:2:3", "a slots=", "a slots=x", "a slots=2 b", "-x slots=1"),
+        *("a slots=1 slots=2", "a:2 slots=3", "a port=0", "a port=70000", "a port=x"),
+        *("a user=me", "[::1 slots=1"),
+    ],
 )
 def test_a_bad_line_of_a_hostfile_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "hostfile"

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from sirtaki.launch.hosts import gloo_interface
 from sirtaki.launch.hosts.torch_variables import free_port
-from sirtaki.rendezvous.world.started_by import find_start
+from sirtaki.rendezvous.world.place_variables import PLACE_VARIABLES, completed, place_variables
+from sirtaki.schedulers.table import find_start
 from tests.single.launching import GRACE, Job, python
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(180)]
 
 NAMES = (
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK"),
-    *("MASTER_ADDR", "MASTER_PORT"),
+    *PLACE_VARIABLES,
+    *("MASTER_ADDR", "MASTER_PORT", "HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS"),
 )
 SHOW = f"import json, os; print(json.dumps({{n: os.environ.get(n) for n in {NAMES!r}}}))"
 UNSET = dict.fromkeys(NAMES, "")
@@ -34,7 +36,7 @@ torch.distributed.destroy_process_group()
 ALONE = """
 import os, subprocess, sys
 kept = {n: v for n, v in os.environ.items() if not n.startswith("HOROVOD_")}
-code = "import horovod.torch as hvd; hvd.init(); print('size', hvd.size())"
+code = "import sirtaki as hvd; hvd.init(); print('size', hvd.size())"
 subprocess.run([sys.executable, "-c", code], env=kept, check=True)
 """
 INSIDE = f"""
@@ -44,11 +46,28 @@ subprocess.run([*HOROVODRUN, "-np", "1", sys.executable, "-c", {SHOW!r}], check=
 """
 
 
+@pytest.mark.parametrize(
+    ("named", "store", "interface"),
+    [
+        (["127.0.1.1"], "tcp:127.0.0.1:5", "lo"),
+        ([], "tcp:127.0.0.1:5", "lo"),
+        (["192.0.2.1", "127.0.1.1"], "tcp:127.0.0.1:5", ""),
+        (["127.0.1.1"], "unix:@job", ""),
+    ],
+)
+def test_gloo_has_an_interface_where_the_hosts_name_leads_nowhere(
+    named: list[str], store: str, interface: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gloo_interface, "routes", lambda *_: [(each, each) for each in named])
+    assert gloo_interface.gloo_interface(store) == interface
+
+
 def shown(output: str) -> list[dict[str, str]]:
     """What the ranks have shown, in rank order."""
     return [json.loads(line[line.index("{") :]) for line in sorted(output.splitlines())]
 
 
+@pytest.mark.slow
 def test_a_torch_program_finds_its_own_ranks_beside_ours(job: Job) -> None:
     done = job.run("-np", "2", *GRACE, *python(BESIDE_TORCH), **UNSET)
     assert done.returncode == 0, done.stderr
@@ -62,17 +81,38 @@ def test_every_rank_has_its_place_and_all_of_them_one_port(job: Job) -> None:
     assert second.pop("MASTER_PORT") == port
     assert 1024 <= int(port) < 65536
     assert [tuple(first.values()), tuple(second.values())] == [
-        ("0", "2", "0", "2", "0", "0", "127.0.0.1"),
-        ("1", "2", "1", "2", "0", "0", "127.0.0.1"),
+        ("0", "2", "0", "2", "0", "0", "0", "1", "127.0.0.1", "gloo", "gloo"),
+        ("1", "2", "1", "2", "0", "0", "1", "1", "127.0.0.1", "gloo", "gloo"),
     ]
 
 
-def test_what_is_set_stays(job: Job) -> None:
-    given = {**UNSET, "MASTER_ADDR": "there", "LOCAL_RANK": "7"}
+def test_where_torch_meets_stays_as_set_and_a_place_that_another_has_set_does_not(
+    job: Job,
+) -> None:
+    # What a pod of one of Kubernetes' operators has, for all the ranks that are started there.
+    given = {**UNSET, "MASTER_ADDR": "there", "RANK": "3", "WORLD_SIZE": "7", "LOCAL_RANK": "7"}
     done = job.run("-np", "1", *GRACE, "-x", "MASTER_PORT=77", *python(SHOW), **given)
     (place,) = shown(done.stdout)
-    assert (place["MASTER_ADDR"], place["LOCAL_RANK"]) == ("there", "7")
-    assert (place["MASTER_PORT"], place["RANK"]) == ("77", "0")
+    assert (place["MASTER_ADDR"], place["MASTER_PORT"]) == ("there", "77")
+    assert (place["RANK"], place["WORLD_SIZE"], place["LOCAL_RANK"]) == ("0", "1", "0")
+
+
+def test_a_place_is_completed_unless_another_contradicts_it() -> None:
+    place = place_variables(5, 8, 1, 4, 1, 2)
+    assert completed({}, place) == {**place, "SIRTAKI_SET_FOR_TORCH": ",".join(sorted(place))}
+    of_torchrun = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    assert completed(of_torchrun, place) == {
+        "GROUP_RANK": "1",
+        "NODE_RANK": "1",
+        "GLOBAL_RANK": "5",
+        "NNODES": "2",
+        "SIRTAKI_SET_FOR_TORCH": "GLOBAL_RANK,GROUP_RANK,NNODES,NODE_RANK",
+    }
+    for other in ({"RANK": "4"}, {"WORLD_SIZE": "16"}):
+        assert completed({**of_torchrun, **other}, place) == {}
+        # Of the world before in an elastic job, or of a launcher of ours.
+        ours = {**other, "SIRTAKI_SET_FOR_TORCH": ",".join(["MASTER_ADDR", *other])}
+        assert completed(ours, place) | place == completed(ours, place)
 
 
 def test_a_program_that_a_rank_starts_without_our_variables_is_a_world_of_one(job: Job) -> None:

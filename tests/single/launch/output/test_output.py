@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.output.output import LineSplitter, Outputs
+from sirtaki.launch.output.output import LineSplitter, Outputs, write_all
 
 chunks = st.lists(
     st.one_of(
@@ -125,9 +127,42 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         outputs.prepare()
 
 
-def test_a_full_disk_is_reported_with_the_files_name() -> None:
-    stream = Outputs(1, io.StringIO(), io.StringIO()).open(0, "stdout")
+def test_a_full_disk_is_reported_with_the_files_name_and_the_job_goes_on() -> None:
+    shown, said = io.StringIO(), io.StringIO()
+    stream = Outputs(1, shown, said).open(0, "stdout")
     with Path("/dev/full").open("wb", buffering=0) as full:
         stream._copies = [full]  # type: ignore[list-item]
-        with pytest.raises(LaunchError, match=r"/dev/full.*No space left"):
-            stream.write(b"x")
+        for _ in range(2):
+            stream.write(b"x\n")
+        stream.finish()
+    assert shown.getvalue() == "[0]<stdout>:x\n" * 2
+    [line] = said.getvalue().splitlines()
+    assert line.startswith("warning: cannot write '/dev/full': No space left on device; the job")
+
+
+def test_a_copy_is_not_written_through_what_somebody_else_has_put_there(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("my thesis")
+    for number, make in ((0, "link"), (1, "fifo"), (2, "folder")):
+        rank = tmp_path / f"rank.{number}"
+        if make == "folder":
+            rank.symlink_to(tmp_path)
+            (tmp_path / "stdout").symlink_to(precious)
+        else:
+            rank.mkdir()
+            file = rank / "stdout"
+            file.symlink_to(precious) if make == "link" else os.mkfifo(file)
+        outputs = Outputs(3, io.StringIO(), io.StringIO(), directory=str(tmp_path))
+        with pytest.raises(LaunchError, match=r"cannot create|is a link"):
+            outputs.open(number, "stdout")
+    assert precious.read_text() == "my thesis"
+
+
+def test_a_file_that_takes_less_at_a_time_gets_all() -> None:
+    class Slow(io.BytesIO):
+        def write(self, data: Any) -> int:
+            return super().write(bytes(data[:3]))
+
+    file = Slow()
+    write_all(file, b"0123456789")
+    assert file.getvalue() == b"0123456789"

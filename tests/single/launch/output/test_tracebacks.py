@@ -66,6 +66,28 @@ def test_what_comes_at_once_behind_a_traceback_belongs_to_it() -> None:
     assert found(f"{PLAIN}more\n\nand more\n") == [traceback(PLAIN, "more\n\nand more\n")]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '  File "train.py", line 2\n    def f(:\n          ^\nSyntaxError: invalid syntax\n',
+        "/usr/bin/python3.12: can't open file '/a/train.py': [Errno 2] No such file or directory\n",
+        "python: No module named train\n",
+    ],
+)
+def test_a_script_that_cannot_be_read_or_found_is_an_error_like_a_traceback(text: str) -> None:
+    assert found(f"before\n{text}") == ["before\n", traceback(text)]
+    errors = Errors()
+    for rank in (0, 1):
+        errors.take(rank, traceback(text))
+    assert errors.say(math.inf) == ["The same error as that of rank 0 came from rank 1."]
+    assert errors.first([0, 1], []) == FirstError(0, lines(text)[-1].rstrip())
+
+
+def test_a_line_that_looks_like_a_frame_is_no_error() -> None:
+    text = '  File "list.txt", line 2\nis empty\n'
+    assert found(text) == lines(text)
+
+
 def test_another_traceback_is_one_of_its_own() -> None:
     assert found(PLAIN + LEFT) == [traceback(PLAIN), traceback(LEFT)]
 
@@ -212,7 +234,27 @@ def test_a_rank_that_left_with_a_sentence_is_asked_for_it() -> None:
     assert first(*said, failed=(0,), asked=(2,)) == FirstError(2, lines[-1], lines)
 
 
-@pytest.mark.parametrize("said", [(), ((1, LOST),), ((1, LEFT),)])
+def test_a_rank_that_ended_well_too_early_is_named() -> None:
+    expected = FirstError(2, "it ended with exit code 0 while other ranks still needed it")
+    assert first((1, LEFT), failed=(0, 1)) == expected
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_who_prints_that_it_lost_another_is_a_victim_though_it_caught_the_error(
+    stream: str,
+) -> None:
+    errors = Errors()
+    line = f"caught {LEFT.splitlines()[-1]}\n"
+    if stream == "stderr":
+        errors.take_line(0, line)
+    else:
+        errors.take_loss(0, line)
+    assert errors.culprit([0, 2]) == 2
+    assert errors.awaits([0], {2})
+    assert not errors.awaits([0, 2], {1})
+
+
+@pytest.mark.parametrize("said", [(), ((1, LOST),)])
 def test_without_an_error_of_its_own_nobody_is_named(said: tuple[tuple[int, str], ...]) -> None:
     assert first(*said, failed=(0, 1)) is None
 
@@ -257,3 +299,16 @@ def test_a_line_behind_a_traceback_is_shown_while_the_rank_runs_on(job: Job) -> 
     running.wait()
     running.stdout.close()
     assert shown[-1] == "[0]<stderr>:ValueError: bad batch\n"
+
+
+@pytest.mark.parametrize("line", ["  " + "z" * 97 + "\n", "  " + "z" * 100_000 + "\n"])
+def test_what_looks_like_a_traceback_without_end_is_not_held(line: str) -> None:
+    finder = TracebackFinder()
+    held = 0
+    shown = finder.feed(["Traceback (most recent call last):\n"])
+    for _ in range(10_000 if len(line) < 1000 else 50):
+        shown += finder.feed([line])
+        held = max(held, sum(map(len, finder._lines)))
+    assert held < 2 << 20
+    assert not finder.holds
+    assert all(isinstance(each, str) for each in shown)

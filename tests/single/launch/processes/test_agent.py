@@ -120,20 +120,12 @@ def test_ranks_are_bound_to_cpus_of_this_host_and_the_launcher_hears_of_it(
         assert (tmp_path / rank).read_text() == str([cpus, "1"])
 
 
-def test_ranks_preload_the_heap_of_this_host_and_the_launcher_hears_of_it(
-    job: Job, tmp_path: Path
-) -> None:
-    code = (
-        "import os, pathlib\n"
-        "maps = pathlib.Path('/proc/self/maps').read_text()\n"
-        "pathlib.Path(os.environ['HOROVOD_RANK']).write_text(str('libsirtaki_heap' in maps))"
-    )
+def test_a_variable_of_the_shared_heap_is_refused_before_anything_is_started(job: Job) -> None:
     job.environment["SIRTAKI_SHARED_HEAP"] = "1"
-    received, _ = finish(start(job), order(code, str(tmp_path)))
-    events = [unpack_json(payload) for kind, payload in received if kind == Kind.EVENT]
-    told = [event["text"] for event in events if event["event"] == "started"]
-    assert [text.rpartition(", ")[2] for text in told] == ["shared heap"] * 2
-    assert [(tmp_path / rank).read_text() for rank in ("4", "5")] == ["True", "True"]
+    received, _ = finish(start(job), order("print()"))
+    refusal = unpack_json(received[0][1])
+    assert (refusal["event"], refusal["code"]) == ("refused", 2)
+    assert "SIRTAKI_SHARED_HEAP=1 is refused: there is no shared heap" in refusal["text"]
 
 
 def test_a_cpu_that_this_host_does_not_have_is_refused(job: Job) -> None:

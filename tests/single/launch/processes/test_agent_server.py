@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,15 @@ import pytest
 
 import sirtaki
 from sirtaki.launch.errors import JobError, LaunchError
+from sirtaki.launch.hosts.shared_folder import JOB, create_folder, write_private
+from sirtaki.launch.hosts.shared_folder import SECRET as SECRET_FILE
 from sirtaki.launch.output.output import Outputs
 from sirtaki.launch.processes import connecting_agent
 from sirtaki.launch.processes.agent_server import AgentServer, CallChannel, secure
 from sirtaki.launch.processes.connecting_agent import call, host_and_count
 from sirtaki.launch.processes.events import HostJob, Process
-from sirtaki.launch.processes.outcome import Outcome
 from sirtaki.launch.processes.remote import RemoteProcesses
 from sirtaki.launch.processes.supervise import Supervisor
-from sirtaki.launch.starters.shared_folder import JOB, create_folder, write_private
-from sirtaki.launch.starters.shared_folder import SECRET as SECRET_FILE
 from sirtaki.launch.starters.starter import Starter
 from sirtaki.rendezvous.trust import auth
 from tests.single.launching import Job, python
@@ -118,7 +116,7 @@ def test_an_agent_with_a_wrong_secret_is_turned_away_and_says_so(office: Office)
 def test_an_agent_of_another_version_is_told_which_versions_there_are(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = replace(auth.own_identity(), version="0.0.7")
+    other = auth.own_identity()._replace(version="0.0.7")
     monkeypatch.setattr(auth, "own_identity", lambda: other)
     with pytest.raises(LaunchError, match=r"version mismatch: host .* runs Sirtaki 0\.0\.7, host"):
         call(office.job, SECRET, 0)
@@ -181,7 +179,7 @@ def test_a_signal_that_only_an_agent_gets_reaches_its_ranks(
     hosts = [RemoteProcesses("a", ranks, channel, what)]
     supervisor = Supervisor(hosts, Outputs(2, shown, shown), None, 30.0, lambda: False)
     if number == signal.SIGUSR1:
-        assert supervisor.run() == Outcome()
+        assert supervisor.run().success
     else:
         with pytest.raises(JobError, match="host a was told to end by SIGTERM: the job was"):
             supervisor.run()

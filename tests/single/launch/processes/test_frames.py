@@ -17,11 +17,13 @@ from sirtaki.launch.processes.frames import (
     Kind,
     greeting,
     pack,
+    pack_answer,
     pack_job,
     pack_json,
     pack_output,
     pack_signal,
     pack_start,
+    unpack_answer,
     unpack_job,
     unpack_json,
     unpack_output,
@@ -55,6 +57,14 @@ def test_frames_are_read_however_they_are_cut(sent: list[bytes], sizes: list[int
     reader = FrameReader()
     found = [frame for piece in pieces(b"".join(sent), sizes) for frame in reader.feed(piece)]
     assert [pack(kind, payload) for kind, payload in found] == sent
+
+
+@given(st.integers(0, 2**32 - 1), st.binary())
+def test_an_answer_names_the_question(number: int, answer: bytes) -> None:
+    ((kind, payload),) = FrameReader().feed(pack_answer(number, answer))
+    assert (kind, unpack_answer(payload)) == (Kind.ANSWER, (number, answer))
+    with pytest.raises(FrameError, match="an answer of 3 bytes has no number"):
+        unpack_answer(payload[:3])
 
 
 @given(st.binary(max_size=200))

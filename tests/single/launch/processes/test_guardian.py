@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import marshal
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,3 +80,50 @@ def _await_end(pid: int) -> None:
     while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
         assert time.monotonic() < limit
         time.sleep(0.01)
+
+
+def ended(guardian: process.GuardianProcess, job: dict[str, object], ranks: int) -> list[Any]:
+    """What the guardian of a job tells until it ends."""
+    told = {"grace": 1.0, "room": 64, "open_files": 64, "together": False, "silent_seconds": 0.0}
+    start = [{"rank": rank, "environment": {}, "cpus": []} for rank in range(ranks)]
+    with tempfile.TemporaryFile() as file, tempfile.TemporaryFile() as secret:
+        marshal.dump({"environment": {}, **told, **job}, file)
+        file.seek(0)
+        socket.send_fds(guardian.control, [b"job"], [file.fileno(), secret.fileno()])
+    with tempfile.TemporaryFile() as file:
+        marshal.dump([{**each, "terminal": None} for each in start], file)
+        file.seek(0)
+        socket.send_fds(guardian.control, [b"start"], [file.fileno()])
+    events = []
+    while data := guardian.control.recv(4096):
+        events.append(marshal.loads(data))
+    guardian.program.wait(20)
+    guardian.control.close()
+    return events
+
+
+@pytest.mark.parametrize(
+    ("command", "environment"),
+    [(["true", "a\0b"], {}), (["true"], {"": "x"}), (["true"], {"a": "b\0"})],
+)
+def test_what_no_program_takes_is_told_and_is_no_exit_code(
+    command: list[str], environment: dict[str, str]
+) -> None:
+    job = {"command": command, "environment": {"PATH": "/bin:/usr/bin", **environment}}
+    events = ended(process.GuardianProcess(), job, 1)
+    assert [each["errno"] for each in events if each["event"] == "failed"] == [errno.EINVAL]
+
+
+@pytest.mark.parametrize(("silent", "kinds"), [(0.0, {"failed"}), (60.0, {"said", "exited"})])
+def test_a_shortage_of_descriptors_is_told_and_leaves_the_guardian_alive(
+    silent: float, kinds: set[str]
+) -> None:
+    job = {"command": ["sleep", "0.1"], "room": 14, "silent_seconds": silent}
+    job["environment"] = {"PATH": "/bin:/usr/bin"}
+    guardian = process.GuardianProcess()
+    events = ended(guardian, job, 6)
+    started = {each["rank"] for each in events if each["event"] == "started"}
+    others = {each["event"] for each in events if each["rank"] not in started}
+    assert started != set(range(6))
+    assert others == kinds
+    assert guardian.program.returncode == 0

@@ -1,10 +1,10 @@
-"""What Slurm, PBS and LSF say about a job is read as it is meant."""
+"""What schedulers say about a job is read as it is meant."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import re
+import shlex
 import socket
 from pathlib import Path
 
@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.flags.flags import Flags, read_flags
 from sirtaki.launch.flags.parser import make_parser
-from sirtaki.launch.flags.settings import Settings, bring_in_config, make_settings
+from sirtaki.launch.flags.settings import Settings, make_settings
 from sirtaki.launch.hosts.slots import Host, allocate
-from sirtaki.launch.starters import lsf, pbs, scheduler, slurm
+from sirtaki.launch.starters import scheduler
 from sirtaki.launch.starters.allocation import (
     Allocation,
     find_allocation,
@@ -24,7 +25,10 @@ from sirtaki.launch.starters.allocation import (
     narrow,
     take_allocation,
 )
-from sirtaki.rendezvous.world.started_by import expand_counts
+from sirtaki.schedulers.lsf import parse_mcpu_hosts
+from sirtaki.schedulers.scheduler import Agents
+from sirtaki.schedulers.slurm import expand_counts, expand_nodes
+from sirtaki.schedulers.table import named
 
 NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,5}[a-z]", fullmatch=True)
 
@@ -46,7 +50,7 @@ NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,5}[a-z]", fullmatch=True)
     ],
 )
 def test_compressed_node_lists_are_expanded(text: str, nodes: list[str]) -> None:
-    assert slurm.expand_nodes(text) == nodes
+    assert expand_nodes(text) == nodes
 
 
 @pytest.mark.parametrize(
@@ -55,27 +59,27 @@ def test_compressed_node_lists_are_expanded(text: str, nodes: list[str]) -> None
 )
 def test_what_is_no_node_list_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"list of nodes|range"):
-        slurm.expand_nodes(text)
+        expand_nodes(text)
 
 
 @given(st.lists(st.tuples(NAMES, st.lists(st.integers(0, 99999), min_size=1)), min_size=1))
 def test_a_node_list_names_what_was_compressed(groups: list[tuple[str, list[int]]]) -> None:
     text = ",".join(f"{name}[{','.join(f'{n:05d}' for n in numbers)}]" for name, numbers in groups)
     expected = [f"{name}{n:05d}" for name, numbers in groups for n in numbers]
-    assert slurm.expand_nodes(text) == expected
+    assert expand_nodes(text) == expected
 
 
 @given(NAMES, st.integers(0, 10**6), st.integers(0, 300), st.integers(1, 8))
 def test_a_range_keeps_the_zeros_in_front(name: str, first: int, more: int, width: int) -> None:
     last = first + more
     expected = [f"{name}{number:0{width}d}" for number in range(first, last + 1)]
-    assert slurm.expand_nodes(f"{name}[{first:0{width}d}-{last}]") == expected
+    assert expand_nodes(f"{name}[{first:0{width}d}-{last}]") == expected
 
 
 @given(st.text())
 def test_any_text_is_a_node_list_or_refused(text: str) -> None:
     with contextlib.suppress(ValueError):
-        nodes = slurm.expand_nodes(text)
+        nodes = expand_nodes(text)
         assert nodes
         assert all(nodes)
 
@@ -135,11 +139,25 @@ def test_slurm_variables_that_make_no_sense_are_refused(changed: dict[str, str],
     ],
 )
 def test_only_a_step_of_several_tasks_is_parallel(variables: dict[str, str], is_one: bool) -> None:
-    assert slurm.is_task_of_many(variables) is is_one
+    refused = pytest.raises(ValueError, match="as one of 4 tasks")
+    with refused if is_one else contextlib.nullcontext():
+        named("slurm").require_launcher(variables)
+
+
+def agents(
+    scheduler: str,
+    environ: dict[str, str],
+    hosts: dict[str, int],
+    ranks: int,
+    program: str = "agent",
+) -> list[str]:
+    """The command that starts the agents of these hosts, or that of the last one."""
+    asked = Agents("7", [program], list(hosts), Path("/f"), hosts, ranks, environ)
+    return named(scheduler).commands(asked)[-1]
 
 
 def test_srun_starts_one_task_a_host_which_has_all_that_the_job_has_there() -> None:
-    command = slurm.srun_command("7", 2)
+    command = agents("slurm", {}, {"n1": 2, "n2": 2}, 2)
     assert command[:4] == ["srun", "--jobid=7", "--ntasks=2", "--nodes=2"]
     assert {"--kill-on-bad-exit=1", "--wait=0", "--mem=0"} < set(command)
     assert not [option for option in command if option.startswith("--cpus-per-task")]
@@ -154,15 +172,16 @@ def test_nothing_of_the_jobs_options_contradicts_what_srun_is_told() -> None:
         "SLURM_EXPORT_ENV": "NONE",
         "A": "1",
     }
-    assert slurm.srun_environment(environment, "/f") == {"A": "1", "SLURM_HOSTFILE": "/f"}
-    of_job = slurm.variables_of_job(environment)
+    slurm = named("slurm")
+    told = slurm.starter_environment(environment, Path("/f"))
+    assert told == {"A": "1", "SLURM_HOSTFILE": "/f"}
+    of_job = slurm.kept_from_starter(environment)
     assert of_job == {"SLURM_CPUS_PER_TASK": "8", "SLURM_GPUS_PER_TASK": "1"}
 
 
 def test_a_rank_has_the_variables_of_a_task_of_srun() -> None:
     slots = allocate([Host("n1", 2), Host("n2", 1)], 3)
-    hosts = {"n1": slots[:2], "n2": slots[2:]}
-    variables = slurm.variables_of_rank(slots[1], hosts)
+    variables = named("slurm").rank_variables(slots[1], [2, 1])
     assert (variables["SLURM_PROCID"], variables["SLURM_LOCALID"]) == ("1", "1")
     assert variables["SLURM_NTASKS"] == variables["SLURM_STEP_NUM_TASKS"] == "3"
     assert variables["SLURM_STEP_TASKS_PER_NODE"] == "2,1"
@@ -170,18 +189,19 @@ def test_a_rank_has_the_variables_of_a_task_of_srun() -> None:
 
 @pytest.mark.parametrize(
     ("text", "counts"),
-    [("8(x2),4", {"n1": 8, "n2": 8, "n3": 4}), ("", {}), ("x", {})],
+    [("8(x2),4", [8, 8, 4, None]), ("", [None] * 4), ("x", [None] * 4)],
 )
 def test_slurm_says_how_many_cpus_the_job_has_on_each_host(
-    text: str, counts: dict[str, int]
+    text: str, counts: list[int | None]
 ) -> None:
     environ = {"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_CPUS_PER_NODE": text}
-    assert slurm.cpus_of(environ) == counts
+    slurm = named("slurm")
+    assert [slurm.cpus(environ, f"n{number}") for number in (1, 2, 3, 4)] == counts
 
 
 @pytest.mark.parametrize(("text", "count"), [("2", 2), ("a100:4", 4), ("", None), ("x", None)])
 def test_slurm_says_how_many_gpus_a_task_has(text: str, count: int | None) -> None:
-    assert slurm.gpus_per_rank({"SLURM_GPUS_PER_TASK": text}) == count
+    assert named("slurm").gpus({"SLURM_GPUS_PER_TASK": text}) == count
 
 
 # ---- PBS ----
@@ -199,10 +219,11 @@ def test_a_pbs_job_has_a_slot_for_every_line(tmp_path: Path) -> None:
     assert found.hosts == [Host("n002", 3), Host("n001", 2)]
 
 
-def test_the_agent_of_a_host_takes_its_first_line() -> None:
-    assert pbs.line_of(["a", "b", "a", "b"], "b") == 1
-    with pytest.raises(LaunchError, match="has no line for c"):
-        pbs.line_of(["a", "b"], "c")
+def test_the_agent_of_a_host_takes_its_first_line(tmp_path: Path) -> None:
+    environ = pbs_job(tmp_path, "a", "b", "a", "b")
+    assert agents("pbs", environ, {"b": 2}, 2) == ["pbsdsh", "-n", "1", "--", "agent", "0"]
+    with pytest.raises(ValueError, match="has no line for c"):
+        agents("pbs", environ, {"c": 1}, 1)
 
 
 def test_a_node_file_that_is_gone_is_named(tmp_path: Path) -> None:
@@ -252,34 +273,36 @@ def test_the_launch_node_in_front_is_left_out(tmp_path: Path) -> None:
 
 def test_with_jsrun_the_first_host_is_never_computed_on(tmp_path: Path) -> None:
     environ = lsf_job(tmp_path, "front", "node1", "node2")
-    assert lsf.hosts_of(environ, with_jsrun=True) == [Host("node1", 1), Host("node2", 1)]
-    assert len(lsf.hosts_of(environ, with_jsrun=False)) == 3
+    assert len(named("lsf").hosts(environ)) == 3
+    (tmp_path / "jsrun").touch(mode=0o700)
+    hosts = named("lsf").hosts({**environ, "PATH": str(tmp_path)})
+    assert hosts == {"node1": 1, "node2": 1}
 
 
 @given(st.lists(st.tuples(NAMES, st.integers(1, 99)), min_size=1, unique_by=lambda pair: pair[0]))
 def test_names_and_slots_in_turn_are_read(pairs: list[tuple[str, int]]) -> None:
     text = " ".join(f"{name} {count}" for name, count in pairs)
-    assert lsf.parse_mcpu_hosts(text) == [Host(name, count) for name, count in pairs]
+    assert list(parse_mcpu_hosts(text).items()) == pairs
 
 
 @pytest.mark.parametrize("text", ["a", "a x", "a 1 b", "2 2 a", "a -1", "a;b 1"])
 def test_what_is_no_list_of_names_and_slots_is_refused(text: str) -> None:
-    with pytest.raises(LaunchError, match="LSB_MCPU_HOSTS"):
-        lsf.parse_mcpu_hosts(text)
+    with pytest.raises(ValueError, match="LSB_MCPU_HOSTS"):
+        parse_mcpu_hosts(text)
 
 
 def test_the_other_lists_of_lsf_serve_where_there_is_no_file() -> None:
     both = {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "a 2 b 1", "LSB_HOSTS": "x"}
-    assert lsf.hosts_of(both, with_jsrun=False) == [Host("a", 2), Host("b", 1)]
+    assert named("lsf").hosts(both) == {"a": 2, "b": 1}
     words = {"LSB_JOBID": "7", "LSB_HOSTS": "a a b"}
-    assert lsf.hosts_of(words, with_jsrun=False) == [Host("a", 2), Host("b", 1)]
+    assert named("lsf").hosts(words) == {"a": 2, "b": 1}
 
 
 def test_jsrun_lays_out_the_same_number_on_every_host() -> None:
-    hosts = [Host("a", 42), Host("b", 42)]
-    slots = lsf.jsrun_slots(hosts, 12)
-    assert [slot.host for slot in slots] == ["a"] * 6 + ["b"] * 6
-    assert lsf.jsrun_command(hosts, 2, gpus=6) == [
+    lsf, hosts = named("lsf"), {"a": 42, "b": 42}
+    assert lsf.spread(hosts, 12, "jsrun") == {"a": 6, "b": 6}
+    assert lsf.spread(hosts, 12, "") == hosts
+    assert agents("lsf", {"SIRTAKI_GPUS_PER_RANK": "1"}, hosts, 6) == [
         "jsrun",
         "--nrs=2",
         "--rs_per_host=1",
@@ -287,11 +310,12 @@ def test_jsrun_lays_out_the_same_number_on_every_host() -> None:
         "--cpu_per_rs=42",
         "--bind=rs",
         "--gpu_per_rs=6",
+        "agent",
     ]
-    with pytest.raises(LaunchError, match="do not divide among 2 hosts"):
-        lsf.jsrun_slots(hosts, 3)
-    with pytest.raises(LaunchError, match=r"more than the slots of b \(1\)"):
-        lsf.jsrun_slots([Host("a", 2), Host("b", 1)], 4)
+    with pytest.raises(ValueError, match="do not divide among 2 hosts"):
+        lsf.spread(hosts, 3, "jsrun")
+    with pytest.raises(ValueError, match=r"more than the slots of b \(1\)"):
+        lsf.spread({"a": 2, "b": 1}, 4, "jsrun")
 
 
 @pytest.mark.parametrize(
@@ -307,26 +331,53 @@ def test_jsrun_that_cannot_be_used_is_refused_with_the_reason(
     flags: list[str], variables: dict[str, str], why: str, tmp_path: Path
 ) -> None:
     (tmp_path / "jsrun").touch(mode=0o700)
-    args = make_parser("horovodrun").parse_args(["-np", "2", "--jsrun", *flags, "true"])
     with pytest.raises(LaunchError, match=rf"--jsrun is not supported here.*{why}"):
-        take_allocation(args, {"PATH": str(tmp_path), **variables})
+        take_allocation(asked("-np", "2", "--jsrun", *flags), {"PATH": str(tmp_path), **variables})
 
 
 def test_jsrun_may_be_asked_for_where_it_is_the_default(tmp_path: Path) -> None:
     (tmp_path / "jsrun").touch(mode=0o700)
-    args = make_parser("horovodrun").parse_args(["-np", "2", "--jsrun", "true"])
     environ = {"PATH": str(tmp_path), "LSB_JOBID": "7", "LSB_HOSTS": "front a a"}
-    found = take_allocation(args, environ)
+    _, found = take_allocation(asked("-np", "2", "--jsrun"), environ)
     assert found is not None
     assert found.starter == "jsrun"
+
+
+# ---- Grid Engine ----
+
+
+def grid_engine_job(folder: Path, *hosts: str) -> dict[str, str]:
+    rows = "".join(f"{host} 1 main@{host} UNDEFINED\n" for host in hosts)
+    (folder / "pe_hostfile").write_text(rows)
+    return {"JOB_ID": "8", "PE_HOSTFILE": str(folder / "pe_hostfile"), "PATH": ""}
+
+
+def test_a_grid_engine_job_has_the_slots_of_all_queues(tmp_path: Path) -> None:
+    found = find_allocation(grid_engine_job(tmp_path, "a", "b", "a"))
+    assert found is not None
+    assert (found.scheduler, found.job, found.starter) == ("grid-engine", "8", "")
+    assert found.hosts == [Host("a", 2), Host("b", 1)]
+
+
+def test_the_agents_of_grid_engine_are_started_through_a_shell() -> None:
+    command = agents("grid-engine", {}, {"a": 1, "b": 1}, 1, program="it's an agent")
+    assert command[:3] == ["qrsh", "-inherit", "b"]
+    assert shlex.split(" ".join(command[3:])) == ["it's an agent", "1"]
+
+
+@pytest.mark.parametrize("row", ["a", "a x q p"])
+def test_a_line_without_slots_is_refused(row: str, tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text(f"{row}\n")
+    environ = {"JOB_ID": "8", "PE_HOSTFILE": str(tmp_path / "hosts")}
+    with pytest.raises(LaunchError, match="expected a host and its slots"):
+        find_allocation(environ)
 
 
 # ---- The part that is used ----
 
 
 def scheduled(allocation: Allocation, *flags: str) -> Settings:
-    args = make_parser("sirtaki run").parse_args([*flags, "-np", "3", "true"])
-    return make_settings(args, {}, allocation)
+    return make_settings(asked(*flags, "-np", "3"), {}, allocation)
 
 
 def test_the_ranks_of_a_job_are_bound_as_elsewhere() -> None:
@@ -335,17 +386,17 @@ def test_the_ranks_of_a_job_are_bound_as_elsewhere() -> None:
     assert scheduled(allocation, "--bind-to", "numa").bind_to == "numa"
 
 
-@pytest.mark.parametrize("starter", ["srun", "jsrun"])
-def test_what_may_be_a_secret_is_not_shown_to_the_scheduler(starter: str) -> None:
-    allocation = Allocation("x", "7", [Host("n1", 3)], starter)
-    settings = scheduled(allocation, "-x", "MINE=a", "-x", "OMP_PLACES=b")
-    mine = {"MINE": "before", "OMP_PLACES": "c", "MY_TOKEN": "d", "PATH": "/bin", "OTHER": "e"}
+@pytest.mark.parametrize(("name", "starter"), [("slurm", "srun"), ("lsf", "jsrun")])
+def test_what_may_be_a_secret_is_not_shown_to_the_scheduler(name: str, starter: str) -> None:
+    allocation = Allocation(name, "7", [Host("n1", 3)], starter)
+    settings = scheduled(allocation, "-x", "MINE=a", "-x", "PYTHONPATH=b")
+    mine = {"MINE": "before", "PYTHONPATH": "c", "MY_TOKEN": "d", "PATH": "/bin", "OTHER": "e"}
     start = scheduler.plan_start(allocation, settings, mine, Path("/f"))
     kept = {name: value for name, value in start.environ.items() if not name.startswith("SLURM")}
-    shown = {"PATH": "/bin", "OTHER": "e", "PYTHONUNBUFFERED": "1", "OMP_PLACES": "c"}
+    shown = {"PATH": "/bin", "OTHER": "e", "PYTHONUNBUFFERED": "1", "PYTHONPATH": "c"}
     assert kept == shown
     sent = scheduler.environment_of_ranks(allocation, settings, mine)
-    assert {**shown, **sent} == {**shown, "MINE": "a", "OMP_PLACES": "b", "MY_TOKEN": "d"}
+    assert {**shown, **sent} == {**shown, "MINE": "a", "PYTHONPATH": "b", "MY_TOKEN": "d"}
     assert not {"a", "d"} & {*start.commands[0], *start.environ.values()}
 
 
@@ -362,10 +413,9 @@ def test_mpirun_starts_the_ranks_of_an_allocation_where_that_is_asked_for(
 ) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("controller: mpi\n")
-    asked = ["--mpi"] if way == "flag" else ["--config-file", str(file)]
-    args = make_parser("sirtaki run").parse_args([*asked, "true"])
-    bring_in_config(args, pytest.fail)
-    assert take_allocation(args, SLURM) is None
+    words = ["--mpi"] if way == "flag" else ["--config-file", str(file)]
+    _, found = take_allocation(asked(*words), SLURM)
+    assert found is None
 
 
 def job_of(scheduler: str, folder: Path, *hosts: str) -> dict[str, str]:
@@ -374,16 +424,19 @@ def job_of(scheduler: str, folder: Path, *hosts: str) -> dict[str, str]:
         return pbs_job(folder, *hosts)
     if scheduler == "lsf":
         return lsf_job(folder, *hosts)
+    if scheduler == "grid-engine":
+        return grid_engine_job(folder, *hosts)
     counts = f"1(x{len(hosts)})"
     names = {"SLURM_JOB_NODELIST": ",".join(hosts), "SLURM_TASKS_PER_NODE": counts}
     return {"SLURM_JOB_ID": "17", **names}
 
 
-def asked(*flags: str) -> argparse.Namespace:
-    return make_parser("horovodrun").parse_args([*flags, "true"])
+def asked(*flags: str) -> Flags:
+    args = make_parser("horovodrun").parse_args([*flags, "true"])
+    return read_flags(args, {}, pytest.fail)
 
 
-SCHEDULERS = pytest.mark.parametrize("scheduler", ["slurm", "pbs", "lsf"])
+SCHEDULERS = pytest.mark.parametrize("scheduler", ["slurm", "pbs", "lsf", "grid-engine"])
 
 
 @SCHEDULERS
@@ -391,9 +444,9 @@ SCHEDULERS = pytest.mark.parametrize("scheduler", ["slurm", "pbs", "lsf"])
 def test_more_ranks_than_slots_on_the_one_host_of_a_job_are_started_here(
     scheduler: str, host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    args = asked("-np", "4")
-    assert take_allocation(args, job_of(scheduler, tmp_path, host)) is None
-    assert (args.num_proc, args.hosts) == (4, "localhost:4")
+    flags, found = take_allocation(asked("-np", "4"), job_of(scheduler, tmp_path, host))
+    assert found is None
+    assert (flags.num_proc, flags.hosts) == (4, "localhost:4")
     (said,) = capsys.readouterr().err.splitlines()
     assert re.match(rf"{scheduler} job \S+ has 1 .*fewer than -np 4: starting .* here", said)
 
@@ -412,7 +465,8 @@ def test_more_ranks_than_slots_on_several_hosts_are_refused_with_the_cure(
     scheduler: str, flags: list[str], tmp_path: Path
 ) -> None:
     environ = job_of(scheduler, tmp_path, socket.gethostname(), "other")
-    cure = {"slurm": "--ntasks", "pbs": "mpiprocs", "lsf": "bsub"}[scheduler]
+    cures = {"slurm": "--ntasks", "pbs": "mpiprocs", "lsf": "bsub", "grid-engine": "-pe"}
+    cure = cures[scheduler]
     with pytest.raises(
         LaunchError,
         match=rf"more processes \(4\) .*{scheduler} job .*{cure}.*-H localhost:4",

@@ -139,8 +139,9 @@ def test_what_may_be_secret_reaches_ranks_and_no_process_of_the_scheduler(
     assert not re.search("telltale|teller", out.read_text())
 
 
+@pytest.mark.slow
 def test_long_output_arrives_whole_and_in_order(allocation: Allocation) -> None:
-    lines = 20000
+    lines = 6000  # 12 MB a rank, which is more than the buffers on their way hold
     code = f"for i in range({lines}): print(i, 'x' * 2000)"
     status, text = allocation.run(*python(code))
     assert status == 0

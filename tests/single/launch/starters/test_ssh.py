@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import shlex
 import socket
 import string
@@ -17,6 +16,8 @@ from sirtaki.launch.flags.settings import Settings, place
 from sirtaki.launch.hosts import addresses
 from sirtaki.launch.hosts.addresses import own_addresses
 from sirtaki.launch.hosts.environment import forwarded_variables, sent_environment
+from sirtaki.launch.hosts.sent import kept_back
+from sirtaki.launch.hosts.slots import parse_hosts
 from sirtaki.launch.starters.ssh import Ssh, explain_end, ssh_command
 
 variables = st.dictionaries(
@@ -54,6 +55,15 @@ def test_the_host_stands_behind_two_dashes_and_the_rest_is_one_remote_command() 
     assert "-i" not in command
 
 
+def test_a_host_may_have_a_port_of_its_own() -> None:
+    ssh = Ssh(22, ports={"a": 2201})
+    commands = {host: ssh_command(ssh, host, 30) for host in "ab"}
+    assert {host: words[words.index("-p") + 1] for host, words in commands.items()} == {
+        "a": "2201",
+        "b": "22",
+    }
+
+
 def test_port_and_key_are_passed_on() -> None:
     command = ssh_command(Ssh(12345, "key file"), "fe80::1%eth0", 0.5)
     assert command[-8:-1] == [
@@ -81,6 +91,7 @@ def test_any_path_of_python_stays_one_word_of_the_remote_shell(path: str) -> Non
         (255, ["root@a: Permission denied (publickey)."], "Permission denied"),
         (127, ["bash: exec: /x/python: not found"], "there is no Python at /x/python; say where"),
         (126, [], "there is no Python at /x/python"),
+        (1, ["/x/python: Command not found."], "there is no Python at /x/python"),
         (1, ["/x/python: No module named sirtaki"], "Sirtaki is not installed for /x/python"),
         (
             1,
@@ -95,21 +106,14 @@ def test_the_end_of_ssh_is_explained(code: int, lines: list[str], expected: str)
     assert expected in explain_end(Ssh(remote_python="/x/python"), code, lines)
 
 
-TRAVELS = re.compile(
-    r"(HOROVOD|SIRTAKI|PYTORCH|TF|TENSORFLOW|KERAS|XLA|JAX|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NCCL|RCCL"
-    r"|UCX|CUBLAS|CUDNN)_|PYTHON|TORCH|(PATH|LD_LIBRARY_PATH|MASTER_ADDR|MASTER_PORT)$"
-)
-
-
 @given(variables, variables)
-def test_other_hosts_get_only_what_is_listed(
+def test_other_hosts_get_what_is_given_and_nothing_that_is_ours_alone(
     environ: dict[str, str], given_: dict[str, str]
 ) -> None:
     sent = sent_environment(
         {**environ, "PATH": "/bin", "HOME": "/me", "SSH_AUTH_SOCK": "x"}, given_
     )
-    names = {name for name in environ if TRAVELS.match(name)}
-    assert set(sent) <= names | set(given_) | {"PATH", "PYTHONUNBUFFERED"}
+    assert set(sent) <= {*environ, *given_, "PATH", "PYTHONUNBUFFERED"}
     assert {name: sent[name] for name in given_ if name != "PYTHONUNBUFFERED"} == {
         name: value for name, value in given_.items() if name != "PYTHONUNBUFFERED"
     }
@@ -118,25 +122,58 @@ def test_other_hosts_get_only_what_is_listed(
 @pytest.mark.parametrize(
     "name",
     [
-        *("KERAS_BACKEND", "TF_USE_LEGACY_KERAS", "XLA_FLAGS", "JAX_ENABLE_X64", "TORCH_LOGS"),
-        *("OMP_PLACES", "OMP_NUM_THREADS", "KMP_AFFINITY", "MKL_NUM_THREADS", "PYTHONHASHSEED"),
-        *("NCCL_DEBUG", "CUBLAS_WORKSPACE_CONFIG", "HOROVOD_FUSION_THRESHOLD"),
+        *("KERAS_BACKEND", "XLA_FLAGS", "OMP_NUM_THREADS", "PYTHONHASHSEED", "NCCL_DEBUG"),
+        *("CUBLAS_WORKSPACE_CONFIG", "HOROVOD_FUSION_THRESHOLD", "OMPI_MCA_btl", "DATA_DIR"),
+        *("AWS_DEFAULT_REGION", "WANDB_PROJECT", "HF_HOME", "TOKENIZERS_PARALLELISM", "LANG"),
+        *("https_proxy", "MLFLOW_TRACKING_URI", "MASTER_ADDR", "VIRTUAL_ENV", "COMPASS"),
     ],
 )
-def test_what_makes_ranks_compute_alike_travels(name: str) -> None:
-    assert sent_environment({name: "1"}, {})[name] == "1"
+def test_other_hosts_get_the_settings_of_programs(name: str) -> None:
+    assert sent_environment({name: "http://a:80/b"}, {})[name] == "http://a:80/b"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("MY_TOKEN", "HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "DATABASE_URL"),
-        *("HOROVOD_SECRET_KEY", "TF_API_KEY", "JAX_TOKEN", "KERAS_PASSWORD", "HOME", "DISPLAY"),
-    ],
+SECRETS = (
+    *("MY_TOKEN", "HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
+    *("HOROVOD_SECRET_KEY", "TF_API_KEY", "JAX_TOKEN", "KERAS_PASSWORD", "MYSQL_PWD", "NETRC_AUTH"),
+    *(
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "SENTRY_DSN",
+        "GITHUB_TOKENS",
+        "OPENAI_APIKEY",
+        "my_secret",
+    ),
+    *("AZURE_STORAGE_CONNECTION_STRING", "PGPASSWORD", "DB_PASS", "my_secret"),
 )
+A_HOSTS_OWN = (
+    *("HOME", "DISPLAY", "SSH_AUTH_SOCK", "TMPDIR", "CUDA_VISIBLE_DEVICES", "SLURM_PROCID"),
+    *(
+        "OMPI_COMM_WORLD_RANK",
+        "PMI_RANK",
+        "XDG_RUNTIME_DIR",
+        "BASH_FUNC_module%%",
+        "RANK",
+        "NNODES",
+    ),
+)
+
+
+@pytest.mark.parametrize("name", [*SECRETS, *A_HOSTS_OWN])
 def test_secrets_and_what_is_a_hosts_own_travel_only_by_name(name: str) -> None:
     assert name not in sent_environment({name: "1"}, {})
     assert sent_environment({name: "1"}, {name: "2"})[name] == "2"
+
+
+def test_an_address_with_a_password_is_a_secret() -> None:
+    assert "DATABASE_URL" not in sent_environment({"DATABASE_URL": "postgres://me:x@a/b"}, {})
+    assert "DATABASE_URL" in sent_environment({"DATABASE_URL": "postgres://me@a/b"}, {})
+
+
+def test_what_is_kept_back_is_said_unless_it_is_named() -> None:
+    environ = {"HF_TOKEN": "a", "WANDB_API_KEY": "b", "SSH_TOKEN": "c", "LANG": "C"}
+    said = kept_back(environ, {"WANDB_API_KEY": "b"})
+    assert "do not get HF_TOKEN, which" in said
+    assert kept_back({**environ, "AWS_SECRET": ""}, {}).count("AWS_SECRET, HF_TOKEN, WANDB") == 1
+    assert kept_back({"LANG": "C", "SSH_TOKEN": "c"}, {}) == ""
 
 
 def test_other_hosts_get_the_number_of_threads_that_the_user_has_set() -> None:
@@ -146,7 +183,7 @@ def test_other_hosts_get_the_number_of_threads_that_the_user_has_set() -> None:
 
 
 def test_the_place_and_secret_of_an_outer_job_are_not_sent() -> None:
-    environ = {"HOROVOD_RANK": "1", "SIRTAKI_SECRET_FILE": "/a", "NCCL_DEBUG": "INFO", "A": "b"}
+    environ = {"HOROVOD_RANK": "1", "SIRTAKI_SECRET_FILE": "/a", "NCCL_DEBUG": "INFO"}
     assert sent_environment(environ, {}) == {"NCCL_DEBUG": "INFO", "PYTHONUNBUFFERED": "1"}
 
 
@@ -202,7 +239,7 @@ def test_an_interface_that_is_not_there_is_refused_by_name() -> None:
 
 
 def test_slots_are_grouped_by_host_in_the_order_of_ranks() -> None:
-    settings = Settings(place(3, "192.0.2.2:1,192.0.2.1:2", None), ["true"])
+    settings = Settings(place(3, parse_hosts("192.0.2.2:1,192.0.2.1:2")), ["true"])
     assert {host: [s.rank for s in slots] for host, slots in settings.by_host().items()} == {
         "192.0.2.2": [0],
         "192.0.2.1": [1, 2],

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sirtaki.launch.doctor import probe
+from sirtaki.doctor import probe
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.processes.local import require_system
 from sirtaki.rendezvous.files import memory_file

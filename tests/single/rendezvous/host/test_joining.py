@@ -21,8 +21,7 @@ import pytest
 from sirtaki.launch.cores.processors import parse_cpus
 from sirtaki.rendezvous.host import joining as host
 from sirtaki.rendezvous.host import meeting as local_meeting
-from sirtaki.rendezvous.host.heaps import HeapMemory
-from sirtaki.rendezvous.host.joining import HostLinks, Region, join_host
+from sirtaki.rendezvous.host.joining import HeapMemory, HostLinks, Region, join_host
 from sirtaki.rendezvous.network import local_socket
 from sirtaki.rendezvous.stores.store import UnixStore, UnixStoreServer
 from tests.single.rendezvous.memory_store import MemoryStore
@@ -38,7 +37,7 @@ def open_descriptors() -> int:
 
 
 def close_links(joined: HostLinks) -> None:
-    for descriptor in (joined.memfd, *joined.links, *joined.bells):
+    for descriptor in (joined.memfd, *joined.links, *joined.event_descriptors):
         os.close(descriptor)
     for heap in joined.heaps:
         heap.close()
@@ -58,7 +57,7 @@ def say_hello(sock: socket.socket, rank: int) -> None:
 def meet(
     size: int,
     region: Callable[[int], int] = lambda rank: REGION,
-    bells: bool = False,
+    event_descriptors: bool = False,
     slot_bytes: int = 0,
 ) -> list[Future[HostLinks]]:
     store = MemoryStore()
@@ -66,7 +65,14 @@ def meet(
     def join(rank: int) -> HostLinks:
         own = region(rank)
         return join_host(
-            store, "meeting", rank, size, own, TIMEOUT, bells=bells, slot_bytes=slot_bytes
+            store,
+            "meeting",
+            rank,
+            size,
+            own,
+            TIMEOUT,
+            event_descriptors=event_descriptors,
+            slot_bytes=slot_bytes,
         )
 
     with ThreadPoolExecutor(size) as pool:
@@ -365,16 +371,18 @@ def test_processes_meet_through_the_unix_store() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_every_rank_has_the_bell_of_every_rank(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_rank_has_the_event_descriptors_of_all(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(host, "_BATCH", 2)  # several messages
-    joined = [future.result() for future in meet(size, bells=True)]
+    joined = [future.result() for future in meet(size, event_descriptors=True)]
     for links in joined:
-        assert len(links.bells) == size
-        assert not any(map(os.get_blocking, links.bells))
-        assert not any(map(os.get_inheritable, links.bells))
+        assert len(links.event_descriptors) == size
+        assert not any(map(os.get_blocking, links.event_descriptors))
+        assert not any(map(os.get_inheritable, links.event_descriptors))
     for rank in range(size):
-        os.eventfd_write(joined[rank].bells[size - 1 - rank], 5)
-        assert os.eventfd_read(joined[-1].bells[size - 1 - rank]) == 5
+        os.eventfd_write(joined[rank].event_descriptors[size - 1 - rank], 5)
+        assert os.eventfd_read(joined[-1].event_descriptors[size - 1 - rank]) == 5
     for links in joined:
         close_links(links)
 

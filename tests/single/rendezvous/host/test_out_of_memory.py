@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from sirtaki.records import replace
 from sirtaki.rendezvous.host.out_of_memory import Killed, newly_killed, own_killed, read_killed
 
 
@@ -46,4 +45,4 @@ def test_only_what_has_been_killed_since_counts() -> None:
     before = own_killed()
     assert newly_killed(before) is None
     for each in before:
-        assert newly_killed([replace(each, kills=each.kills - 1)]) == each
+        assert newly_killed([each._replace(kills=each.kills - 1)]) == each

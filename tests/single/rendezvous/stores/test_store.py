@@ -179,6 +179,23 @@ def test_closing_the_server_ends_a_waiting_get(server: UnixStoreServer) -> None:
     timer.join()
 
 
+def test_a_peek_does_not_wait(server: UnixStoreServer) -> None:
+    client = UnixStore(server.address, 10)
+    assert client.peek("key") is None
+    client.set("key", b"value")
+    assert client.peek("key") == b"value"
+
+
+def test_who_begins_another_meeting_has_left_those_before_the_last(server: UnixStoreServer) -> None:
+    client = UnixStore(server.address, 10)
+    for number in (1, 2, 3, 10):
+        client.set(f"world/0/2/{number}/leader", b"@name")
+    client.set("world/0/3/1/leader", b"@name")
+    kept = [number for number in (1, 2, 3, 10) if server.peek(f"world/0/2/{number}/leader")]
+    assert kept == [10]
+    assert server.peek("world/0/3/1/leader") == b"@name"
+
+
 def test_closing_twice_is_harmless() -> None:
     server = UnixStoreServer()
     server.start()
@@ -194,7 +211,7 @@ def test_a_server_that_was_never_started_closes() -> None:
     "request_bytes",
     [
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        struct.pack("!BHI", 3, 1, 0) + b"k",
+        struct.pack("!BHI", 4, 1, 0) + b"k",
         struct.pack("!BHI", 1, 0, 1) + b"v",
         struct.pack("!BHI", 1, MAX_KEY_BYTES + 1, 0),
         struct.pack("!BHI", 1, 1, MAX_VALUE_BYTES + 1),

@@ -165,3 +165,16 @@ def test_proofs_are_hmac_sha256_over_both_greetings_with_a_label() -> None:
     answer = listener.answer(dialer.greeting)
     text = b"sirtaki proof of the listener\0" + dialer.greeting + answer[: auth.GREETING_BYTES]
     assert answer[auth.GREETING_BYTES :] == hmac.digest(SECRET, text, "sha256")
+
+
+LONG = "0.2.0.dev12+g1234567.d20261126"
+
+
+def test_a_long_version_is_let_in_to_itself_and_to_no_other() -> None:
+    here, there = auth.Identity("node-a", LONG), auth.Identity("node-b", LONG)
+    dialer, listener = pair(identities=(here, there))
+    assert listener.accept(dialer.prove(listener.answer(dialer.greeting))[0]) == CLAIM
+    other = auth.Identity("node-b", f"{LONG}1")
+    dialer, listener = pair(identities=(here, other))
+    with pytest.raises(auth.VersionMismatchError):
+        dialer.prove(listener.answer(dialer.greeting))

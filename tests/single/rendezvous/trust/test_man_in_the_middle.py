@@ -68,7 +68,7 @@ def run_two(tmp_path: pathlib.Path, alter: str, code: str) -> list[tuple[int, st
 
 def test_who_alters_nothing_disturbs_nothing(tmp_path: pathlib.Path) -> None:
     code = """
-import sirtaki.torch as hvd
+import sirtaki as hvd
 hvd.init()
 for i in range(3):
     assert hvd.broadcast_object(["object", i], 0) == ["object", i]
@@ -157,7 +157,7 @@ def test_an_altered_object_is_not_unpickled_and_its_sender_is_named(
 ) -> None:
     proof = tmp_path / "code_ran"
     evil = EVIL.replace("PROOF", str(proof))
-    code = f"import sirtaki.torch as hvd\nhvd.init()\n{call}\n"
+    code = f"import sirtaki as hvd\nhvd.init()\n{call}\n"
     _, (status, output) = run_two(tmp_path, evil, code)
     assert not proof.exists()
     assert status == 1, output

@@ -209,7 +209,7 @@ def test_worlds_are_joined_and_their_links_carry_bytes() -> None:
             if key != (0, 3):
                 os.close(fd)
         for world in worlds:
-            for fd in [world.memfd, *world.bells, *(fd for _, fd in world.local_links)]:
+            for fd in [world.memfd, *world.event_descriptors, *(fd for _, fd in world.local_links)]:
                 os.close(fd)
             world.close()
     wait_for_threads()

@@ -53,7 +53,7 @@ class Process:
 
 def leave(world: Joined) -> None:
     links = [*world.local_links, *((link.rank, link.descriptor) for link in world.host_links)]
-    for descriptor in [world.memfd, *world.bells, *(link for _, link in links)]:
+    for descriptor in [world.memfd, *world.event_descriptors, *(link for _, link in links)]:
         os.close(descriptor)
     world.close()
 
@@ -80,6 +80,18 @@ def test_who_has_met_others_before_meets_who_has_not(processes: list[Process]) -
         names = [start(some, process) for process in processes[:2]]
         names += [start(process.meet, 0, 1, 2, 3) for process in processes[2:]]
     assert len({name.result() for name in names}) == 1
+
+
+def test_a_process_that_follows_another_in_its_place_meets_who_stayed(
+    processes: list[Process],
+) -> None:
+    first, second = processes[:2]
+    with together() as start:
+        for _ in range(2):
+            name = start(first.meet, 0, 1)
+            assert second.meet(0, 1) == name.result()
+            second.attempts = Attempts(second._store)
+    assert not first.attempts.follows
 
 
 WORLDS = st.lists(

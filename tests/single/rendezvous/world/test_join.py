@@ -11,7 +11,6 @@ import struct
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -78,7 +77,7 @@ def join(
 
 
 def unknown(settings: JoinSettings) -> JoinSettings:
-    return replace(settings, topology=settings.wanted.topology(settings.topology.rank))
+    return settings._replace(topology=settings.wanted.topology(settings.topology.rank))
 
 
 def links_of(world: Joined) -> list[tuple[int, int]]:
@@ -87,7 +86,11 @@ def links_of(world: Joined) -> list[tuple[int, int]]:
 
 def leave(worlds: Sequence[Joined]) -> None:
     for world in worlds:
-        for descriptor in [world.memfd, *world.bells, *(fd for _, fd in links_of(world))]:
+        for descriptor in [
+            world.memfd,
+            *world.event_descriptors,
+            *(fd for _, fd in links_of(world)),
+        ]:
             os.close(descriptor)
         world.close()
 
@@ -100,7 +103,7 @@ def read(descriptor: int, count: int) -> bytes:
 
 def test_how_many_hosts_talk_directly_is_what_rank_0_says() -> None:
     def differ(settings: JoinSettings) -> JoinSettings:
-        return replace(settings, direct_hosts=3 + settings.topology.rank)
+        return settings._replace(direct_hosts=3 + settings.topology.rank)
 
     worlds = [future.result() for future in join([1, 1], None, differ)]
     assert [world.direct_hosts for world in worlds] == [3, 3]
@@ -192,7 +195,7 @@ def test_local_ranks_may_be_in_another_order_than_ranks() -> None:
     def swapped(settings: JoinSettings) -> JoinSettings:
         topology = settings.topology
         other = topology.local_size - 1 - topology.local_rank
-        return replace(settings, topology=replace(topology, local_rank=other))
+        return settings._replace(topology=topology._replace(local_rank=other))
 
     for hosts in ([2, 2], [3]):
         worlds = [future.result() for future in join(hosts, None, swapped)]
@@ -257,7 +260,7 @@ def test_the_world_of_ten_thousand_ranks_takes_a_rank_a_few_mebibytes() -> None:
 
 def test_ranks_that_share_a_host_without_being_told_need_no_network() -> None:
     def together(settings: JoinSettings) -> JoinSettings:
-        return unknown(replace(settings, hostname="one", host_id=""))
+        return unknown(settings._replace(hostname="one", host_id=""))
 
     worlds = [future.result() for future in join([1, 1, 1], None, together)]
     assert [world.topology for world in worlds] == [Topology(r, 3, r, 3, 0, 1) for r in range(3)]
@@ -282,7 +285,7 @@ class CountingStore(TcpStore):
 
 def test_the_store_over_tcp_hears_hosts_and_not_ranks() -> None:
     def with_secret(settings: JoinSettings) -> JoinSettings:
-        return replace(settings, secret=SECRET)
+        return settings._replace(secret=SECRET)
 
     with TcpStoreServer(["127.0.0.1"], SECRET) as server:
         counts = []
@@ -298,7 +301,7 @@ def test_the_store_over_tcp_hears_hosts_and_not_ranks() -> None:
 
 
 def in_a_hurry(settings: JoinSettings) -> JoinSettings:
-    return replace(settings, timeout=1.0)
+    return settings._replace(timeout=1.0)
 
 
 def failures(futures: Sequence[Future[Joined]], kind: type[Exception]) -> list[str]:
@@ -330,7 +333,7 @@ def test_a_missing_local_rank_is_named_on_every_host() -> None:
 
 def test_ranks_said_to_share_a_host_that_cannot_meet_say_what_to_look_at() -> None:
     def apart(settings: JoinSettings) -> JoinSettings:
-        return replace(in_a_hurry(settings), host_id=f"container {settings.topology.rank}")
+        return in_a_hurry(settings)._replace(host_id=f"container {settings.topology.rank}")
 
     outcomes = join([2, 1], None, apart)
     (message,) = failures([outcomes[1]], TimeoutError)
@@ -342,7 +345,7 @@ def test_ranks_said_to_share_a_host_that_cannot_meet_say_what_to_look_at() -> No
 def test_two_processes_with_one_local_rank_are_named() -> None:
     def twice(settings: JoinSettings) -> JoinSettings:
         local_rank = min(settings.topology.local_rank, 1)
-        return replace(settings, topology=replace(settings.topology, local_rank=local_rank))
+        return settings._replace(topology=settings.topology._replace(local_rank=local_rank))
 
     for message in failures(join([3, 1], None, twice), ValueError):
         assert "both have local rank 1" in message
@@ -350,7 +353,7 @@ def test_two_processes_with_one_local_rank_are_named() -> None:
 
 def test_two_leaders_on_one_host_are_told() -> None:
     def same(settings: JoinSettings) -> JoinSettings:
-        return replace(settings, hostname="n", host_id="", secret=SECRET, timeout=2.0)
+        return settings._replace(hostname="n", host_id="", secret=SECRET, timeout=2.0)
 
     outcomes = join([2, 2], None, same)
     told = [str(future.exception()) for future in outcomes]
@@ -361,7 +364,7 @@ def test_two_leaders_on_one_host_are_told() -> None:
 def test_ranks_that_count_differently_are_told() -> None:
     def more(settings: JoinSettings) -> JoinSettings:
         size = 3 if settings.topology.rank == 1 else 2
-        return replace(settings, wanted=Membership.of(0, range(size)))
+        return settings._replace(wanted=Membership.of(0, range(size)))
 
     for message in failures(join([1, 1], None, more), ValueError):
         assert "rank 1 (node-1) counts 3 ranks, rank 0 (node-0) counts 2" in message
@@ -379,7 +382,7 @@ def test_versions_that_differ_are_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_an_interface_that_does_not_exist_is_told() -> None:
     def nowhere(settings: JoinSettings) -> JoinSettings:
-        return replace(settings, interfaces=("nope7",))
+        return settings._replace(interfaces=("nope7",))
 
     for message in failures(join([1, 1], None, nowhere), ValueError):
         assert "'nope7'" in message
@@ -405,8 +408,8 @@ RANKS = st.builds(
 
 
 @given(st.lists(RANKS, max_size=4), st.binary(max_size=32))
-def test_records_survive_the_way(ranks: list[RankRecord], secret: bytes) -> None:
-    world = WorldRecord(ranks, secret)
+def test_records_survive_the_way(ranks: list[RankRecord], number: bytes) -> None:
+    world = WorldRecord(ranks, number)
     assert records.parse(records.pack_world(world)) == world
     assert records.parse(records.pack_ranks(ranks)) == WorldRecord(ranks)
 
@@ -415,7 +418,7 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["ranks", "message", "kind", "secret", "rank"]), inner)
+        | st.dictionaries(st.sampled_from(["ranks", "message", "kind", "number", "rank"]), inner)
     ),
 )
 

@@ -88,6 +88,9 @@ class MuteStore:
         self.now += timeout
         raise TimeoutError(key)
 
+    def peek(self, key: str) -> bytes | None:
+        return None
+
     def close(self) -> None:
         pass
 
@@ -112,7 +115,7 @@ def test_who_cannot_reach_the_store_tells_it_so_for_no_longer_than_a_second(
         direct_hosts=8,
     )
     with pytest.raises(TimeoutError):
-        gather.Exchange(store, "p", own, SECRET, 10.0, store.now + 10.0).run()
+        gather.Exchange(store, "p", "p", own, SECRET, 10.0, store.now + 10.0).run()
     assert store.now <= 1011.0
 
 

@@ -26,7 +26,8 @@ from sirtaki.rendezvous.trust.secret import read_secret
 from sirtaki.rendezvous.world import start as meeting
 from sirtaki.rendezvous.world.membership import Topology
 from sirtaki.rendezvous.world.start import Meeting, MeetingPlace
-from sirtaki.rendezvous.world.started_by import Start, find_start
+from sirtaki.schedulers.start import Start
+from sirtaki.schedulers.table import find_start
 from tests import needs
 
 pytestmark = pytest.mark.timeout(60)

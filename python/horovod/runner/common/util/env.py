@@ -1,4 +1,4 @@
-"""The rank that a launcher's variables tell, before `init`."""
+"""The rank in a launcher's variables, before `init`."""
 
 import os
 
@@ -11,7 +11,7 @@ _VARIABLES = (
 
 
 def get_env_rank_and_size() -> tuple[int, int]:
-    """Return (rank, size) as Horovod's launcher or mpirun tells them, (0, 1) without one.
+    """Return (rank, size) from the variables of Horovod's launcher or mpirun, else (0, 1).
 
     Raises ValueError for a variable that is not a number.
     """

@@ -1,4 +1,4 @@
-"""Hosts with slots, and which rank goes where, as Horovod's classes."""
+"""Hosts with slots and the placement of ranks, as Horovod's classes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from sirtaki.launch.hosts import slots as own
 
 @dataclass
 class HostInfo:
-    """A host and how many ranks it may take."""
+    """A host and the number of its slots."""
 
     hostname: str
     slots: int
 
     @staticmethod
     def from_string(host_string: str) -> HostInfo:
-        """Read "name:slots". Raises ValueError."""
+        """Parse "name:slots". Raises ValueError."""
         return parse_hosts(host_string)[0]
 
 
@@ -40,7 +40,7 @@ class SlotInfo:
 
 
 def parse_hosts(hosts_string: str) -> list[HostInfo]:
-    """Read "name:slots[,name:slots…]". Raises ValueError."""
+    """Parse "name:slots[,name:slots…]". Raises ValueError."""
     return [HostInfo(host.name, host.slots) for host in own.parse_hosts(hosts_string)]
 
 
@@ -56,10 +56,9 @@ def _bracketed(name: str) -> str:
 def get_host_assignments(
     hosts: Sequence[HostInfo], min_num_proc: int, max_num_proc: int | None = None
 ) -> list[SlotInfo]:
-    """Give ranks their places, host by host, as many as there are slots up to `max_num_proc`.
+    """Place ranks, host by host, in all slots up to `max_num_proc`.
 
-    max_num_proc: None for as many as `min_num_proc`. Raises ValueError for fewer slots than
-    `min_num_proc`.
+    max_num_proc: None for `min_num_proc`. Raises ValueError for fewer slots than `min_num_proc`.
     """
     slots = sum(host.slots for host in hosts)
     size = max(min_num_proc, min(slots, max_num_proc or min_num_proc))

@@ -1,4 +1,4 @@
-"""A shell command that takes everything it has started along when it ends."""
+"""Execution of a shell command that ends together with all its descendants."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def execute(
     events: Sequence[threading.Event] | None = None,
     prefix_output_with_timestamp: bool = False,
 ) -> int:
-    """Run a command, a line for the shell or words, and return its exit code.
+    """Run a command, given as a shell line or words, and return its exit code.
 
-    stdout, stderr: files for what it prints, default ours. index: put in front of every line.
-    events: any of them set ends the command, with SIGTERM first.
+    stdout, stderr: files for its output, default ours. index: a prefix of every line. events:
+    setting any of them ends the command, with SIGTERM first.
     """
     process = subprocess.Popen(
         command,
@@ -71,7 +71,7 @@ def _forward(source: IO[str], target: TextIO, front: str, timestamps: bool) -> N
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End the command, if it has not ended, and what it has started."""
+    """End the command, if it runs, and its descendants."""
     if process.poll() is None:
         _signal([process.pid, *descendants(process.pid)], signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Keys of jobs, and digests by which those who share one know each other's messages."""
+"""Keys of jobs, and message digests that authenticate their owners."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def compute_digest(key: bytes, message: bytes) -> bytes:
 
 
 def check_digest(digest: bytes, message: bytes, key: bytes) -> bool:
-    """Tell whether a digest is that of the message under the key."""
+    """Return whether a digest matches the message under the key."""
     return hmac.compare_digest(digest, compute_digest(key, message))

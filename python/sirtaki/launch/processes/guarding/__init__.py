@@ -1,1 +1,1 @@
-"""The guardian: what `guardian.py` runs, without `sirtaki`, and how it is started."""
+"""The guardian: the code of `guardian.py`, which imports no `sirtaki`, and its start."""

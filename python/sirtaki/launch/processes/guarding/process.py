@@ -1,4 +1,4 @@
-"""The process of a guardian. It starts while the launcher still reads its flags."""
+"""The process of a guardian. It starts while the launcher is still parsing its flags."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PROGRAM = Path(__file__).parents[1] / "guardian.py"
 
 
 class GuardianProcess:
-    """A guardian that waits for its job on `control`, and ends when that is closed before.
+    """A guardian that waits for its job on `control`, and ends if that is closed first.
 
     See `guarding.watch`.
     """
@@ -35,7 +35,7 @@ _ahead: list[GuardianProcess] = []
 
 @contextlib.contextmanager
 def guardian_ahead() -> Iterator[None]:
-    """Have a guardian ready for the first who takes one."""
+    """Start a guardian ahead, for the first caller of `take_guardian`."""
     with contextlib.suppress(OSError):  # `take_guardian` tries again, and raises
         _ahead.append(GuardianProcess())
     try:
@@ -50,7 +50,7 @@ def take_guardian() -> GuardianProcess:
 
 
 def drop_guardian() -> None:
-    """End the guardian that was started ahead, as nobody will take it."""
+    """End the guardian that was started ahead, because nobody will use it."""
     while _ahead:
         guardian = _ahead.pop()
         guardian.control.close()

@@ -1,14 +1,14 @@
-"""Starts the workers of this host and kills what is left of them, whatever happens to the launcher.
+"""Starts the workers of this host and kills what they leave, whatever happens to the launcher.
 
-It imports nothing but a few standard modules, so that it starts in a few milliseconds and outlives
-the launcher's memory, threads and death. It is the subreaper of all workers: a process that a
-worker leaves behind becomes its child, in whatever session it is. The program's argument is a
-SOCK_SEQPACKET socket on which it reports events and takes the words "job" (with two files: the job,
-and its secret), "start" (with a file that holds which workers), "signal <number> <rank>",
-"interrupt", "terminate" and "kill". Its end of file means that the launcher is gone, or has no job
-for it. What is more than a word is marshalled, as both ends are the same Python. The secret is in a
-file in memory that the workers inherit, and open through /proc where a program between has closed
-what it inherited: it is on no disk, and gone with the job.
+It imports only a few standard modules, so that it starts in a few milliseconds and survives the
+launcher's memory, threads and death. It is the subreaper of all workers: a process that a worker
+leaves behind becomes its child, in any session. The program's argument is a SOCK_SEQPACKET socket.
+On it the guardian reports events and receives the commands "job" (with two files: the job and its
+secret), "start" (with a file that lists the workers), "signal <number> <rank>", "interrupt",
+"terminate" and "kill". End of file means that the launcher is gone, or has no job for it. Other
+data is marshalled, as both ends run the same Python. The secret is in a memory file that the
+workers inherit; if a program in between has closed it, they open it through /proc. So the secret is
+on no disk, and disappears with the job.
 """
 
 from __future__ import annotations
@@ -29,22 +29,27 @@ if TYPE_CHECKING:
     import signal
     from typing import Any, NoReturn
 else:
-    # `signal`, `socket`, `json`, `contextlib` and `typing` take longer than all the rest.
+    # Importing `signal`, `socket`, `json`, `contextlib` and `typing` takes longer than the rest.
     import _signal as signal
 
 _FOR_WORKERS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
 _KILL_INTERVAL = 0.01
-# With the time in which a lost launcher is noticed, all is over within 6 s.
+# Together with the time until a lost launcher is noticed, the job ends within 6 s.
 _ORPHAN_SECONDS = 0.5
 _TOGETHER_SECONDS = 0.1
-# Processes that sit in the kernel do not even die of SIGKILL; do not wait for them for ever.
+# The grace of helpers, which are asked to end only after the processes that they help.
+_HELPERS_SECONDS = 0.5
+# A process blocked in the kernel does not even die of SIGKILL; do not wait for it for ever.
 _KILL_PATIENCE = 10.0
-# Scripts redirect descriptors of one digit, and shells keep theirs from 10 on.
+# The exit code reported for a worker of an elastic job that could not be started.
+_NOT_STARTED = 1
+_INVALID = 22  # EINVAL
+# Scripts redirect descriptors of one digit, and shells use those from 10 on.
 _LOWEST_DESCRIPTOR = 64
 
 
 class Guardian:
-    """The workers, from the first fork to the last grave."""
+    """The workers, from the first fork to the end of the last one."""
 
     def __init__(self, control: socket, job: dict[str, Any]) -> None:
         self._control = control
@@ -52,10 +57,10 @@ class Guardian:
         self._environment: dict[str, str] = job["environment"]
         self._grace: float = job["grace"]
         self._open_files: int = job["open_files"]
-        # Whether who signals us has signalled the workers too, as a scheduler does.
+        # Whether senders of signals send them to the workers too, as a scheduler does.
         self._together: bool = job["together"]
-        self._workers: dict[int, workers.Worker] = {}  # that run, by process id
-        # 0 where nobody minds that workers are silent, and the failure of one ends all.
+        self._workers: dict[int, workers.Worker] = {}  # those that run, by process id
+        # 0 if workers may be silent for ever, and the failure of one ends all.
         self._silent_seconds: float = job["silent_seconds"]
         self._look_seconds: float = min(workers.LOOK_SECONDS, self._silent_seconds / 5)
         self._looked_at = time.monotonic()
@@ -64,12 +69,15 @@ class Guardian:
         self._terminate_at: float | None = None
         self._kill_at: float | None = None
         self._killing_since: float | None = None
+        self._kills = False
+        # The processes that have been asked to end.
+        self._asked: set[int] = set()
         self._wake_reader, wake_writer = os.pipe()
         os.set_blocking(wake_writer, False)
         os.set_blocking(self._wake_reader, False)
         signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
-        # A scheduler may signal all processes of a job; those for the workers are not our end.
-        # What is ignored stays so in the workers, unlike what is handled.
+        # A scheduler may signal all processes of a job; signals for the workers must not end us.
+        # The workers inherit ignored signals, but not handled ones.
         for number in (signal.SIGCHLD, *_FOR_WORKERS):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda *_: None)
@@ -80,15 +88,20 @@ class Guardian:
     def _start(self, processes: list[dict[str, Any]]) -> None:
         """Start workers and report each, with the read ends of its output.
 
-        Each has a rank, variables, and the CPUs to which it is bound, none where it is not.
+        Each has a rank, variables, the CPUs to which it is bound (empty: unbound) and possibly a
+        terminal.
         """
         self._has_started = self._has_children = True
         outcomes = []
         for process in processes:
             rank: int = process["rank"]
             variables = {**self._environment, **process["environment"]}
-            heartbeat = self._make_heartbeat(variables)
-            pid, streams, outcome = self._spawn(variables, process["cpus"], heartbeat)
+            try:
+                heartbeat = self._make_heartbeat(variables)
+                pid, streams, outcome = self._spawn(process, variables, heartbeat)
+            except OSError as why:
+                self._refuse(rank, why)
+                continue
             self._workers[pid] = workers.Worker(rank, heartbeat)
             outcomes.append((rank, outcome))
             self._tell({"event": "started", "rank": rank, "pid": pid}, streams)
@@ -100,8 +113,17 @@ class Guardian:
             if error:
                 self._tell({"event": "failed", "rank": rank, "errno": int(error)})
 
+    def _refuse(self, rank: int, error: OSError) -> None:
+        """Report that a process, descriptor or memory for a worker is lacking."""
+        if self._silent_seconds:
+            text = f"process {rank} cannot be started now: {error.strerror}"
+            self._tell({"event": "said", "rank": rank, "text": text})
+            self._tell({"event": "exited", "rank": rank, "code": _NOT_STARTED})
+        else:
+            self._tell({"event": "failed", "rank": rank, "errno": error.errno})
+
     def watch(self) -> None:
-        """Start workers, report exits and obey the launcher until no process is left."""
+        """Start workers, report exits and execute commands until no process is left."""
         poll = select.poll()
         poll.register(self._wake_reader, select.POLLIN)
         poll.register(self._control, select.POLLIN)
@@ -109,8 +131,8 @@ class Guardian:
             self._reap()
             if not self._has_children and (self._has_started or self._kill_at is not None):
                 return
-            if self._has_started and not self._workers:
-                # The job is over; what its processes left running goes with it.
+            if self._has_started and not self._workers and not self._saves():
+                # The job is over: end what its processes left running.
                 self._terminate()
             if not self._hurry():
                 return
@@ -124,7 +146,7 @@ class Guardian:
                     poll.unregister(self._control)
 
     def _make_heartbeat(self, variables: dict[str, str]) -> int | None:
-        """Make the file of a worker's heartbeat, where anybody minds and it can be made."""
+        """Create the file of a worker's heartbeat, if it is needed and possible."""
         if not self._silent_seconds or not hasattr(os, "memfd_create"):
             return None
         file = os.memfd_create("sirtaki-heartbeat", os.MFD_CLOEXEC)
@@ -134,19 +156,25 @@ class Guardian:
         return descriptor
 
     def _spawn(
-        self, environment: dict[str, str], cpus: list[int], heartbeat: int | None
+        self, process: dict[str, Any], environment: dict[str, str], heartbeat: int | None
     ) -> tuple[int, list[int], int]:
-        """Fork and execute; returns the process id, read ends of its output, and of its error."""
-        out_reader, out_writer = os.pipe()
-        err_reader, err_writer = os.pipe()
-        outcome_reader, outcome_writer = os.pipe()
-        guardian = os.getpid()
-        pid = os.fork()
+        """Fork and execute; returns the process id and the read ends of output and of errno."""
+        pipes: list[int] = []
+        try:
+            for _ in range(3):
+                pipes += os.pipe()
+            guardian = os.getpid()
+            pid = os.fork()
+        except OSError:
+            for descriptor in pipes if heartbeat is None else [*pipes, heartbeat]:
+                os.close(descriptor)
+            raise
+        out_reader, out_writer, err_reader, err_writer, outcome_reader, outcome_writer = pipes
         if pid == 0:
             if heartbeat is not None:
                 os.set_inheritable(heartbeat, True)
             writers = (out_writer, err_writer, outcome_writer)
-            _become(self._command, environment, cpus, guardian, writers, self._open_files)
+            _become(self._command, process, environment, guardian, writers, self._open_files)
         for descriptor in (out_writer, err_writer, outcome_writer):
             os.close(descriptor)
         return pid, [out_reader, err_reader], outcome_reader
@@ -158,7 +186,7 @@ class Guardian:
             self._control.sendmsg([marshal.dumps(event)], along)
 
     def _obey(self) -> bool:
-        """Do as the launcher says; False when it is gone."""
+        """Execute a command of the launcher; False when it is gone."""
         word, files = _receive(self._control)
         name, *arguments = word.split() or [b""]
         if name == b"start":
@@ -167,16 +195,17 @@ class Guardian:
             self._signal(*map(int, arguments))
         else:
             if self._together:
-                # Who has told the launcher may be about to tell all of us.
+                # The sender of the launcher's signal may be about to signal the workers too.
                 time.sleep(_TOGETHER_SECONDS)
             if name == b"interrupt":
                 self._interrupt()
             elif name in (b"", b"orphaned") and self._silent_seconds:
                 self._end_orphans()
             elif self._terminate_at is None:
-                # What was interrupted has its grace first.
+                # Interrupted processes have their grace first.
                 self._terminate()
         if name == b"kill":
+            self._kills = True
             self._kill_at = time.monotonic()
         return bool(word)
 
@@ -185,7 +214,7 @@ class Guardian:
             workers.pass_on(number, pid)
 
     def _take_sigterm(self) -> None:
-        """End all; but where processes may leave one by one they are asked to, if they were not."""
+        """End all workers; if they may leave one by one, pass the signal on unless they got it."""
         if not self._silent_seconds:
             self._terminate(sent=self._together)
         elif not self._together:
@@ -193,7 +222,7 @@ class Guardian:
                 workers.pass_on(signal.SIGTERM, pid)
 
     def _reap(self) -> None:
-        ended = []
+        ended, reaped = [], False
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -202,6 +231,7 @@ class Guardian:
                 break
             if pid == 0:
                 break
+            reaped = True
             if pid in self._workers:
                 code = os.waitstatus_to_exitcode(status)
                 worker = self._workers.pop(pid)
@@ -209,14 +239,17 @@ class Guardian:
                 ended.append((worker.rank, code))
                 if self._silent_seconds and code != 0:
                     workers.send(os.killpg, pid, signal.SIGKILL)
-        # Of those found dead together, one killed by a signal is the likelier cause of the others.
+        if reaped and self._kill_at is not None:
+            # Helpers left running by these are not needed any more.
+            self._ask(signal.SIGTERM)
+        # Of workers that died together, one killed by a signal more likely caused the rest.
         for rank, code in sorted(ended, key=lambda end: end[1] >= 0):
             self._tell({"event": "exited", "rank": rank, "code": code})
 
     def _kill_silent(self) -> None:
         """Kill workers that have been silent for too long, unless a debugger holds them."""
         now = time.monotonic()
-        # We may have been stopped with all of them, so what we have not seen does not count.
+        # This process may have been stopped too, so time that it did not observe does not count.
         passed, self._looked_at = min(now - self._looked_at, 2 * self._look_seconds), now
         for pid, worker in self._workers.items():
             worker.look(pid, passed)
@@ -229,24 +262,54 @@ class Guardian:
                     f"{self._silent_seconds:g} s, and is killed"
                 )
                 self._tell({"event": "said", "rank": worker.rank, "text": text})
-                os.kill(pid, signal.SIGKILL)
+                workers.send(os.kill, pid, signal.SIGKILL)
 
     def _interrupt(self, sent: bool = False) -> None:
-        """Begin with SIGINT; sent: they have it."""
+        """Ask the workers to end, beginning with SIGINT; sent: they got it already."""
         if self._terminate_at is None and self._kill_at is None:
             self._terminate_at = time.monotonic() + self._grace
             self._mark_ending()
-            _signal_all(*[] if sent else [signal.SIGINT], signal.SIGCONT)
+            if not sent:
+                self._ask(signal.SIGINT)
+            _signal_all(signal.SIGCONT)
 
     def _terminate(self, sent: bool = False) -> None:
         if self._kill_at is None:
             self._kill_at = time.monotonic() + self._grace
             self._mark_ending()
+            self._asked.clear()
+            if sent:
+                self._asked.update(workers.descendants(os.getpid()))
+            else:
+                self._ask(signal.SIGTERM)
             # A stopped process takes SIGTERM only once it continues.
-            _signal_all(*[] if sent else [signal.SIGTERM], signal.SIGCONT)
+            _signal_all(signal.SIGCONT)
+
+    def _saves(self) -> bool:
+        """Return whether an interrupted process outlives its worker, as a shell's child does."""
+        if self._terminate_at is None or self._kill_at is not None:
+            return False
+        return any(pid in self._asked for pid in workers.descendants(os.getpid()))
+
+    def _ask(self, number: int) -> None:
+        """Send a signal that asks to end, to each process once; helpers come later."""
+        children = workers.children_of_all()
+        for root in children.get(os.getpid(), ()):
+            for pid in workers.asked_first(number, root, children)[0]:
+                if pid not in self._asked:
+                    self._asked.add(pid)
+                    workers.send(os.kill, pid, number)
+
+    def _ask_the_rest(self) -> bool:
+        """Ask the remaining processes to end; False if there is none."""
+        rest = [pid for pid in workers.descendants(os.getpid()) if pid not in self._asked]
+        for pid in rest:
+            self._asked.add(pid)
+            workers.send(os.kill, pid, signal.SIGTERM)
+        return bool(rest)
 
     def _end_orphans(self) -> None:
-        """The launcher is gone without a word: say so, and end the processes soon."""
+        """Report that the launcher vanished, and end the processes soon."""
         if self._terminate_at is not None or self._kill_at is not None:
             return
         checkpoints = {text for worker in self._workers.values() if (text := worker.checkpoint())}
@@ -261,13 +324,16 @@ class Guardian:
             worker.mark_ending()
 
     def _hurry(self) -> bool:
-        """End more firmly what has outlived its grace; False when even SIGKILL does not help."""
+        """Escalate after a grace has passed; False when even SIGKILL does not help."""
         now = time.monotonic()
         if self._terminate_at is not None and now >= self._terminate_at:
             self._terminate()
         if self._kill_at is None or now < self._kill_at:
             return True
         if self._killing_since is None:
+            if self._grace > 0 and not self._kills and self._ask_the_rest():
+                self._kill_at = now + min(self._grace, _HELPERS_SECONDS)
+                return True
             self._killing_since = now
         if now - self._killing_since > _KILL_PATIENCE:
             return False
@@ -275,7 +341,7 @@ class Guardian:
         return True
 
     def _patience(self) -> float | None:
-        """Milliseconds until there is something to do without being told."""
+        """Return the milliseconds until the next deadline, or None."""
         if self._killing_since is not None:
             return _KILL_INTERVAL * 1000
         next_at = self._terminate_at if self._kill_at is None else self._kill_at
@@ -285,7 +351,7 @@ class Guardian:
 
 
 def _keep_secret(file: int) -> str:
-    """Put the secret where the workers find it for as long as we live; returns the path.
+    """Keep the secret in a descriptor of this process, for the workers; returns its path.
 
     They inherit the descriptor, because /proc does not lead from one user or PID namespace to
     another.
@@ -310,47 +376,51 @@ def _signal_all(*signals: int) -> None:
 
 
 def _read(descriptor: int) -> Any:
-    """Read a file that the launcher has written, and close it."""
+    """Read and close a file that the launcher wrote."""
     with open(descriptor, "rb") as file:
         return marshal.load(file)
 
 
 def _become(
     command: list[str],
+    process: dict[str, Any],
     environment: dict[str, str],
-    cpus: list[int],
     guardian: int,
     writers: tuple[int, int, int],
     open_files: int,
 ) -> NoReturn:
-    """Turn this fork into the worker, or write the errno of the failure to the last writer."""
+    """Execute the worker in this fork, or write the errno of the failure to the last writer."""
     out_writer, err_writer, outcome_writer = writers
     try:
-        # No session of its own: the kernel may share out cores by sessions first, and a rank that
-        # yields then has nobody to yield to.
+        # No session of its own: the kernel may divide cores among sessions first, and then a rank
+        # that yields has no other to yield to.
         os.setpgid(0, 0)
         workers.die_with_parent()
         if os.getppid() == guardian:
-            # Python ignores these two, and what is ignored stays so in the program executed.
+            # Python ignores these two, and an executed program inherits ignored signals.
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.dup2(out_writer, 1)
-            os.dup2(err_writer, 2)
+            terminal = process["terminal"]
+            reader = os.open(terminal or os.devnull, os.O_RDWR | os.O_NOCTTY)
+            os.dup2(reader, 0)
+            os.dup2(reader if terminal else out_writer, 1)
+            os.dup2(reader if terminal else err_writer, 2)
             hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
             resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, hard))
-            if cpus:
-                # Before the program runs, so that it touches its memory first on its own NUMA node.
-                os.sched_setaffinity(0, cpus)
+            if process["cpus"]:
+                # Before the program runs, so that its first touch puts memory on its NUMA node.
+                os.sched_setaffinity(0, process["cpus"])
             os.execvpe(command[0], command, environment)
     except OSError as error:
         os.write(outcome_writer, str(error.errno).encode())
+    except ValueError:  # a NUL in an argument, a variable without a name
+        os.write(outcome_writer, str(_INVALID).encode())
     finally:
         os._exit(127)
 
 
 def _receive(control: socket) -> tuple[bytes, list[int]]:
-    """Return the launcher's next word, nothing when it is gone, and the files that came along."""
+    """Return the launcher's next command, empty when it is gone, and the files sent with it."""
     word, along = b"", list[tuple[int, int, bytes]]()
     with workers.Tolerate(ConnectionError):
         word, along, _, _ = control.recvmsg(64, CMSG_SPACE(8))
@@ -366,7 +436,7 @@ def main() -> int:
     if not word:
         return 0
     job = _read(files[0])
-    # The launcher may have raised its limit after it started us.
+    # The launcher may have raised its limit after it started this process.
     resource.setrlimit(
         resource.RLIMIT_NOFILE, (job["room"], resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     )

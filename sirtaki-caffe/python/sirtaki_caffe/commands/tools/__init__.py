@@ -1,1 +1,1 @@
-"""The tools beside `caffe`, each with flags of its own."""
+"""The tools beside `caffe`, each with its own flags."""

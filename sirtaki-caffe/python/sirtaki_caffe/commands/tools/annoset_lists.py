@@ -1,4 +1,4 @@
-"""`create_label_map` and `get_image_size`: the files that stand beside a database of boxes."""
+"""`create_label_map` and `get_image_size`: the files that accompany a database of boxes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BACKGROUND = ("none_of_the_above", 0, "background")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of them, which the first argument names; returns the exit code."""
+    """Run the tool that the first argument names; return the exit code."""
     name, *words = arguments
     return _label_map(words) if name == "create_label_map" else _image_sizes(words)
 

@@ -17,7 +17,7 @@ _REPORT_EVERY = 10_000
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run it; returns the exit code."""
+    """Run the tool; return the exit code."""
     parser = ToolParser("Compute the mean of the images of a database.")
     parser.add_argument("database", help="an LMDB or LevelDB")
     parser.add_argument("output", nargs="?", help="the mean file, .binaryproto")
@@ -34,14 +34,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def mean_of(backend: str, source: str) -> np.ndarray:
-    """The mean image of a database: (channels, height, width), float32.
+    """Return the mean image of a database: (channels, height, width), float32.
 
     Args:
         backend: "lmdb" or "leveldb".
-        source: Its folder.
+        source: The folder of the database.
 
     Raises:
-        CaffeError: It cannot be read, has no records, or images of several sizes.
+        CaffeError: It cannot be read, has no records, or has images of different sizes.
     """
     database = open_database(backend, source)
     try:

@@ -1,4 +1,4 @@
-"""`sirtaki caffe convert`: a net as a module of PyTorch's, with its weights."""
+"""`sirtaki caffe convert`: a net as a PyTorch module, with its weights."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def convert(net: Path, weights: Path | None, folder: Path) -> tuple[Path, Path]:
     """Write a net's module and its state.
 
     Args:
-        net: The net's text, of which the layers of phase TEST are taken.
-        weights: A `.caffemodel` or `.caffemodel.h5`; None: what its fillers make.
-        folder: Where to; made if need be.
+        net: The net's text; layers of phase TEST are used.
+        weights: A `.caffemodel` or `.caffemodel.h5`; None: the values of its fillers.
+        folder: The destination; created if necessary.
 
     Returns:
         The two files.
 
     Raises:
-        CaffeError: A file cannot be read or written, or a layer's type is not converted.
+        CaffeError: A file cannot be read or written, or a layer's type is not supported.
     """
     built = Net(read_net(net), phase=TEST)
     try:

@@ -1,4 +1,4 @@
-"""`convert_annoset`: images that a list names, with their boxes, become a database."""
+"""`convert_annoset`: converts a list of images with boxes to a database."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sirtaki_caffe.proto.schema import Message
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run it; returns the exit code."""
+    """Run the tool; return the exit code."""
     args = _parser().read(arguments)
     if bool(args.resize_width) != bool(args.resize_height):
         raise CaffeError("resize_width and resize_height go together")
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         for number, (listed, annotation) in enumerate(lines):
             try:
                 datum = datum_of(args, listed)
-            except CaffeError as error:  # as Caffe does: the others are wanted nonetheless
+            except CaffeError as error:  # like Caffe: the other images are still wanted
                 print(f"left out: {error}", file=sys.stderr)
                 continue
             size = checked(args, datum, size, listed)
@@ -64,6 +64,8 @@ def _record(args: Namespace, datum: Message, annotation: str, labels: dict[str, 
     record.datum.channels, record.datum.height, record.datum.width = pixels.shape
     if args.anno_type == "detection":
         path = Path(args.root + annotation)
+        if not path.exists():
+            print(f"{path}: there is no such file, so the image has no boxes", file=sys.stderr)
         found = read_annotations(path, args.label_type)
         record.type = AnnotatedDatum.BBOX
         _add_boxes(record, path, found, labels, args.label_type)
@@ -73,7 +75,7 @@ def _record(args: Namespace, datum: Message, annotation: str, labels: dict[str, 
 def _add_boxes(
     record: Message, path: Path, found: Annotations, labels: dict[str, int], kind: str
 ) -> None:
-    """Boxes in groups by label, in the order in which the labels come."""
+    """Add boxes in groups by label, in the order of the labels' first occurrence."""
     height = found.height or record.datum.height
     width = found.width or record.datum.width
     groups: dict[int, Message] = {}

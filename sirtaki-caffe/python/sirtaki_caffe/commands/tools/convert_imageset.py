@@ -1,4 +1,4 @@
-"""`convert_imageset`: images that a list names become a database."""
+"""`convert_imageset`: converts a list of images to a database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REPORT_EVERY = 1000
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run it; returns the exit code."""
+    """Run the tool; return the exit code."""
     args = _parser().read(arguments)
     if bool(args.resize_width) != bool(args.resize_height):
         raise CaffeError("resize_width and resize_height go together")
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
         for number, listed in enumerate(lines):
             try:
                 datum = datum_of(args, listed)
-            except CaffeError as error:  # as Caffe does: the others are wanted nonetheless
+            except CaffeError as error:  # like Caffe: the other images are still wanted
                 print(f"left out: {error}", file=sys.stderr)
                 continue
             size = checked(args, datum, size, listed)
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def report(done: int, *, last: bool = False) -> int:
-    """Count one more file, and say so now and then; at the end, say what was not said."""
+    """Count one more file, and report progress at intervals and at the end."""
     count = done if last else done + 1
     if (count % _REPORT_EVERY == 0) != last:
         print(f"Processed {count} files.")
@@ -54,7 +54,7 @@ def report(done: int, *, last: bool = False) -> int:
 
 
 def datum_of(args: Namespace, listed: Listed) -> Message:
-    """The Datum of an image of the list."""
+    """Return the Datum of an image in the list."""
     path = Path(args.root + listed.path)
     try:
         content = path.read_bytes()
@@ -76,10 +76,10 @@ def datum_of(args: Namespace, listed: Listed) -> Message:
 
 
 def wanted_size(args: Namespace, height: int, width: int) -> tuple[int, int]:
-    """Height and width that an image is stored with.
+    """Return the height and width in which an image is stored.
 
-    With `min_dim` the shorter side is made at least that long, with `max_dim` the longer one at
-    most; the sides keep their ratio.
+    With `min_dim` the shorter side is at least that long, with `max_dim` the longer one is at most
+    that long; the aspect ratio is kept.
     """
     if args.resize_width:
         return args.resize_height, args.resize_width
@@ -91,7 +91,7 @@ def wanted_size(args: Namespace, height: int, width: int) -> tuple[int, int]:
 
 
 def checked(args: Namespace, datum: Message, size: int, listed: Listed) -> int:
-    """The size of the images so far; an error if this one has another."""
+    """Return the size of all images so far; raise an error if this one's differs."""
     if not args.check_size:
         return size
     found = len(datum.data)

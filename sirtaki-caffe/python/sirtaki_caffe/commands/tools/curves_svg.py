@@ -1,4 +1,4 @@
-"""Curves over iterations as a picture in SVG: matplotlib is not needed."""
+"""Curves over iterations as an SVG picture, without matplotlib."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _TICKS = 5
 
 
 def svg_of(panels: Mapping[str, Panel]) -> str:
-    """Draw panels one under the other; all have the iterations in common.
+    """Return panels drawn below each other, with a common axis of iterations.
 
     Args:
-        panels: By name, curves with their names; a value that is not a number is left out.
+        panels: The curves of each panel, by name; NaNs are omitted.
     """
     every = [i for panel in panels.values() for _, (iterations, _) in panel for i in iterations]
     span = (float(min(every)), float(max(every)))
@@ -70,7 +70,7 @@ def _panel(name: str, panel: Panel, span: tuple[float, float], top: float) -> li
 
 
 class _Axis:
-    """From a least to a greatest value, with round numbers between them."""
+    """An axis from a minimum to a maximum, with round numbers in between."""
 
     def __init__(self, least: float, most: float) -> None:
         if least == most:
@@ -84,14 +84,14 @@ class _Axis:
         self.ticks = [round(number * step, 12) for number in range(first, last + 1)]
 
     def at(self, value: float, start: float, end: float) -> float:
-        """Where a value lies between two places of the picture."""
+        """Return the position of a value between two positions in the picture."""
         return start + (value - self._least) / (self._most - self._least) * (end - start)
 
 
 def _curve(
     curve: Curve, colour: str, x: tuple[_Axis, float, float], y: tuple[_Axis, float, float]
 ) -> list[str]:
-    """Lines between neighbours, and dots where there are few; a gap where there is no number."""
+    """Return lines between neighbours, dots if there are few, and gaps where there is no number."""
     runs: list[list[tuple[float, float]]] = [[]]
     for iteration, value in zip(*curve, strict=True):
         if math.isfinite(value):

@@ -30,7 +30,7 @@ Detection = tuple[int, float, tuple[int, int, int, int]]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run it; returns the exit code."""
+    """Run the tool; return the exit code."""
     args = _parser().read(arguments)
     targets = _targets([Path(image) for image in args.image], Path(args.output))
     names = read_label_map(args.labelmap_file) if args.labelmap_file else {}
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _targets(images: Sequence[Path], folder: Path) -> dict[Path, Path]:
-    """Return where each image is drawn to. Raises CaffeError where a file would be lost."""
+    """Return the output file of each image. Raises CaffeError if a file would be lost."""
     targets = {image: folder / f"{image.stem}.png" for image in images}
     read = {image.resolve() for image in images}
     taken: dict[Path, Path] = {}
@@ -63,12 +63,12 @@ def _targets(images: Sequence[Path], folder: Path) -> dict[Path, Path]:
 
 
 def drawn(pixels: np.ndarray, found: Sequence[Detection], names: dict[int, str]) -> bytes:
-    """A PNG of an image with boxes, each with its label and score.
+    """Return a PNG of an image with boxes, each with its label and score.
 
     Args:
         pixels: (3, height, width) in BGR order.
-        found: What is drawn, the likeliest on top.
-        names: Of the labels; others are shown as numbers.
+        found: The detections, the most likely on top.
+        names: The names of labels; others are shown as numbers.
     """
     images, drawing = needed("PIL.Image"), needed("PIL.ImageDraw")
     with images.open(io.BytesIO(encode_image(pixels, "png"))) as image:
@@ -84,7 +84,7 @@ def drawn(pixels: np.ndarray, found: Sequence[Detection], names: dict[int, str])
 
 
 def _write(pen: Any, size: tuple[int, int], box: Sequence[int], text: str, colour: str) -> None:
-    """A label at the upper left corner of a box: above it where there is room."""
+    """Draw a label at the upper left corner of a box: above it if there is room."""
     left, top, right, bottom = pen.textbbox((0, 0), text)
     width, height = int(right - left) + 4, int(bottom - top) + 4
     x = max(0, min(box[0], size[0] - width))
@@ -96,7 +96,7 @@ def _write(pen: Any, size: tuple[int, int], box: Sequence[int], text: str, colou
 def _detected(
     net: Net, blob: str, pixels: np.ndarray, means: np.ndarray, args: Namespace
 ) -> list[Detection]:
-    """What the net finds in an image."""
+    """Return the net's detections in an image."""
     _, _, height, width = net.blobs[blob].shape
     shown = resize(pixels.astype(np.float32), height, width) - means[:, None, None]
     net.blobs[blob].data = torch.from_numpy(shown * np.float32(args.scale))[None]
@@ -113,7 +113,7 @@ def _detected(
 
 
 def _input(net: Net) -> str:
-    """The blob of images; an error if the net is not a deploy net of a detector."""
+    """Return the blob of images; raise an error if the net is no detector's deploy net."""
     inputs = [top.name for step in net.steps if step.is_input for top in step.tops]
     shapes = [net.blobs[name].shape for name in inputs]
     if len(inputs) != 1 or len(shapes[0]) != 4 or shapes[0][:2] != (1, 3):

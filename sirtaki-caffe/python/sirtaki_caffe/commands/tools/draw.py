@@ -24,7 +24,7 @@ _SECONDS = 300
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run it; returns the exit code."""
+    """Run the tool; return the exit code."""
     parser = ToolParser("Draw a net: its layers as boxes, its blobs as ellipses.")
     parser.add_argument("net", help="the net, a .prototxt")
     parser.add_argument("output", nargs="?", help=".dot, .png or .svg; without it, dot goes out")
@@ -39,10 +39,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def draw_net(net: Any, output: Path, rankdir: str = "LR") -> None:
-    """Write a picture of a net; a .png alone needs Graphviz.
+    """Write a picture of a net; only a .png needs Graphviz.
 
     Raises:
-        CaffeError: The name ends otherwise, the file cannot be written, or Graphviz fails.
+        CaffeError: The suffix is unsupported, the file cannot be written, or Graphviz fails.
     """
     if output.suffix != ".svg":
         draw(dot_of(net, rankdir), output)
@@ -52,25 +52,25 @@ def draw_net(net: Any, output: Path, rankdir: str = "LR") -> None:
 
 
 def net_as_svg(net: Any, rankdir: str = "LR") -> str:
-    """A net as an SVG picture: a box for each layer, and those in place under their blob's."""
+    """Return a net as SVG: a box for each layer; in-place layers are below their blob's."""
     return svg_of(net, rankdir, _label, _colour)
 
 
 def dot_of(net: Any, rankdir: str = "LR") -> str:
-    """A net in the language of Graphviz.
+    """Return a net in Graphviz's language.
 
     Args:
         net: The NetParameter.
-        rankdir: Where the graph leads: LR from left to right, TB from top to bottom.
+        rankdir: The direction of the graph: LR from left to right, TB from top to bottom.
     """
     return "".join(f"{line}\n" for line in _lines(net, rankdir))
 
 
 def draw(dot: str, output: Path) -> None:
-    """Write a graph: as it is to a .dot, drawn to a .png or .svg.
+    """Write a graph: unchanged to a .dot, rendered to a .png or .svg.
 
     Raises:
-        CaffeError: The name ends otherwise, or Graphviz is not there, or fails.
+        CaffeError: The suffix is unsupported, or Graphviz is missing or fails.
     """
     kind = output.suffix.removeprefix(".")
     if kind not in ("dot", "png", "svg"):
@@ -143,7 +143,7 @@ def _label(layer: Any) -> str:
 
 
 def _sides(sizes: Sequence[int]) -> str:
-    """Equal sides are named once."""
+    """Return sides as text; equal sides are merged."""
     return "x".join(map(str, sizes if len(set(sizes)) > 1 else sizes[:1]))
 
 

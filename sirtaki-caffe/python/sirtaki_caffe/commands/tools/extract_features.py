@@ -1,4 +1,4 @@
-"""`extract_features`: blobs of a net, item by item, become databases."""
+"""`extract_features`: writes blobs of a net to databases, item by item."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import torch
 from sirtaki_caffe.commands.tools.tool_flags import ToolParser
 from sirtaki_caffe.data.images import make_datum
 from sirtaki_caffe.data.layers.base import DataLayer
-from sirtaki_caffe.data.stores.databases import Writer, write_database
+from sirtaki_caffe.data.stores.databases import write_database
+from sirtaki_caffe.data.stores.interface import Writer
 from sirtaki_caffe.errors import CaffeError
 from sirtaki_caffe.net.net import Net
 from sirtaki_caffe.proto.schema import TEST
@@ -22,7 +23,7 @@ from sirtaki_caffe.proto.weights import read_weights
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run it; returns the exit code."""
+    """Run the tool; return the exit code."""
     args = _parser().read(arguments)
     blobs, folders = args.blobs.split(","), args.databases.split(",")
     if len(blobs) != len(folders):
@@ -59,7 +60,7 @@ def _write(args: Namespace, net: Net, blobs: list[str], folders: list[str]) -> N
 
 
 def _put(writer: Writer, items: np.ndarray, first: int) -> int:
-    """Write a batch; how many items it has."""
+    """Write a batch; return its number of items."""
     for number, item in enumerate(items.astype(np.float32), first):
         sides = (*item.shape[:3], 1, 1, 1)[:3] if item.ndim <= 3 else (item.size, 1, 1)
         writer.put(

@@ -1,4 +1,4 @@
-"""A net as a picture in SVG, laid out here: Graphviz is not needed."""
+"""A net as an SVG picture, with its own layout: Graphviz is not needed."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Point = tuple[float, float]
 
 @dataclass
 class _Box:
-    """A layer, and under it those that change its top in place."""
+    """A layer, and below it the layers that change its top in place."""
 
     parts: list[tuple[str, str]]  # text and colour
     rank: int
-    before: list[tuple[_Box, str]]  # whom it reads from, and which blob
+    before: list[tuple[_Box, str]]  # the boxes it reads from, and the blobs
     after: list[_Box] = field(default_factory=list)
     at: float = 0.0  # its middle across the ranks
-    start: float = 0.0  # where it begins along them
+    start: float = 0.0  # its start along the ranks
 
     @property
     def size(self) -> tuple[float, float]:
-        """Width and height."""
+        """Return the width and height."""
         lines = [line for text, _ in self.parts for line in text.split("\n")]
         longest = max(len(line) for line in lines)
         height = len(lines) * _LINE + len(self.parts) * _PAD
@@ -38,13 +38,13 @@ class _Box:
 def svg_of(
     net: Any, rankdir: str, label: Callable[[Any], str], colour: Callable[[Any], str]
 ) -> str:
-    """Draw a net.
+    """Return a net as SVG.
 
     Args:
         net: The NetParameter.
-        rankdir: Where it leads: LR, RL, TB or BT.
-        label: The text of a layer.
-        colour: Its colour.
+        rankdir: The direction: LR, RL, TB or BT.
+        label: Returns the text of a layer.
+        colour: Returns the colour of a layer.
     """
     boxes = _boxes(net, label, colour)
     if not boxes:
@@ -76,7 +76,7 @@ def _boxes(net: Any, label: Callable[[Any], str], colour: Callable[[Any], str]) 
         for maker, _ in known:
             maker.after.append(box)
         for top in tops:
-            # Layers of several phases make one blob; one that reads it makes another of the name.
+            # Layers of several phases make one blob; a reader of it may make another of that name.
             others = [] if top in bottoms else makers.get(top, [])
             makers[top] = [*others, box]
         boxes.append(box)
@@ -84,7 +84,7 @@ def _boxes(net: Any, label: Callable[[Any], str], colour: Callable[[Any], str]) 
 
 
 def _place(ranks: Sequence[list[_Box]], axis: int) -> None:
-    """Set each box across the ranks near those that it is joined with, without overlap."""
+    """Place each box across the ranks near its neighbours, without overlap."""
     for sweep in range(_SWEEPS):
         down = sweep % 2 == 0
         for rank in ranks if down else reversed(ranks):
@@ -107,7 +107,7 @@ def _place(ranks: Sequence[list[_Box]], axis: int) -> None:
 
 
 def _stack(ranks: Sequence[list[_Box]], axis: int) -> float:
-    """Set the ranks behind each other; returns the length of all."""
+    """Place the ranks after each other; return the total length."""
     start = 0.0
     for rank in ranks:
         longest = max(box.size[axis] for box in rank)
@@ -118,19 +118,19 @@ def _stack(ranks: Sequence[list[_Box]], axis: int) -> float:
 
 
 class _View:
-    """From places across and along the ranks to those of the picture.
+    """Conversion of positions across and along the ranks to positions in the picture.
 
     Args:
-        flat: Ranks lie beside each other, not under each other.
-        turned: From the end to the start.
-        length: Of all ranks.
-        low: Where the picture begins across them.
+        flat: Ranks are side by side, not one below the other.
+        turned: Whether the direction is reversed.
+        length: The length of all ranks.
+        low: The start of the picture across the ranks.
     """
 
     def __init__(self, flat: bool, turned: bool, length: float, low: float) -> None:
         self._flat, self._turned, self._length, self._low = flat, turned, length, low
         self._along, self._across = (0, 1) if flat else (1, 0)
-        self.widest = 0.0  # how far edges go beyond the boxes
+        self.widest = 0.0  # how far edges extend beyond the boxes
 
     def _point(self, across: float, along: float) -> Point:
         along = (self._length - along if self._turned else along) + _MARGIN
@@ -138,7 +138,7 @@ class _View:
         return (along, across) if self._flat else (across, along)
 
     def edge(self, box: _Box, source: _Box, blob: str, ranks: Sequence[list[_Box]]) -> str:
-        """A line from one box to another, around those in between."""
+        """Return a line from one box to another, around those in between."""
         begin, end = source.start + source.size[self._along], box.start
         points = [self._point(source.at, begin), self._point(box.at, end)]
         between = [b for rank in ranks[source.rank + 1 : box.rank] for b in rank]
@@ -159,7 +159,7 @@ class _View:
         return f'<path class="edge" d="{path}"><title>{escape(blob)}</title></path>'
 
     def _beyond(self, boxes: Sequence[_Box], low: float, high: float) -> float | None:
-        """Where a line passes boxes that lie between low and high; None: nothing is in its way."""
+        """Return where a line passes boxes between low and high; None: there are none."""
         sides = [(b.at - b.size[self._across] / 2, b.at + b.size[self._across] / 2) for b in boxes]
         far: float | None = None
         while hit := [end for start, end in sides if start < high + 4 and end > low - 4]:
@@ -169,7 +169,7 @@ class _View:
         return far
 
     def box(self, box: _Box) -> list[str]:
-        """Its parts, one under the other."""
+        """Return its parts, one below the other."""
         width, height = box.size
         start = self._point(box.at, box.start + (box.size[self._along] if self._turned else 0))
         x, y = (start[0], start[1] - height / 2) if self._flat else (start[0] - width / 2, start[1])

@@ -1,4 +1,4 @@
-"""`sirtaki caffe plot`: the curves of logs of training."""
+"""`sirtaki caffe plot`: the curves of training logs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Curve = tuple[list[int], list[float]]
 
 @dataclass
 class Curves:
-    """What a log tells.
+    """The data of a log.
 
     Args:
-        loss: Of training.
+        loss: The training loss.
         rate: The learning rate.
         tests: The outputs of test nets: (number of the net, name of the output).
     """
@@ -42,7 +42,7 @@ class Curves:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run it; returns the exit code."""
+    """Run the tool; return the exit code."""
     parser = ToolParser("Plot loss, learning rate and test outputs of logs of caffe train.")
     parser.add_argument("log", nargs="+", help="a log")
     parser.add_argument("output", help="the picture, .png, .svg or .pdf")
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def read_log(lines: Iterable[str]) -> Curves:
-    """The curves of a log; where the lines of several processes are mixed, of the first one."""
+    """Return the curves of a log; if it mixes several processes, those of the first one."""
     curves = Curves()
     first: str | None = None
     testing = (0, 0)
@@ -76,9 +76,9 @@ def read_log(lines: Iterable[str]) -> Curves:
 
 
 def plot(logs: dict[str, Curves], output: Path) -> None:
-    """Draw the curves of logs, a panel each for losses, other outputs and the learning rate.
+    """Draw the curves of logs, with a panel each for losses, other outputs and the learning rate.
 
-    A .svg is drawn here, others by matplotlib.
+    A .svg is drawn here, other formats by matplotlib.
 
     Raises:
         CaffeError: There is nothing to draw, matplotlib is missing, or the file is not written.

@@ -1,4 +1,4 @@
-"""Flags of the tools that stand beside `caffe`, in the syntax of gflags."""
+"""Flags of the tools beside `caffe`, in the syntax of gflags."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ _TRUE = ("true", "1", "yes", "t", "y")
 
 
 class ToolParser(argparse.ArgumentParser):
-    """Takes `--flag value`, `-flag=value`, `--switch`, `--noswitch` and `--switch=false`."""
+    """Parses `--flag value`, `-flag=value`, `--switch`, `--noswitch` and `--switch=false`."""
 
     def __init__(self, about: str) -> None:
         super().__init__(description=about, allow_abbrev=False)
 
     def switch(self, name: str, about: str, default: bool = False) -> None:
-        """Add a flag that is on or off."""
+        """Add a boolean flag."""
         self.add_argument(f"--{name}", type=_boolean, default=default, metavar="BOOL", help=about)
 
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Read a command line; ends the program if it is wrong."""
+        """Parse a command line; end the program if it is invalid."""
         return self.parse_args([self._plain(word) for word in arguments])
 
     def _plain(self, word: str) -> str:
-        """A word in the syntax that argparse knows."""
+        """Return a word in argparse's syntax."""
         if not word.startswith("-"):
             return word
         name, equals, value = word.lstrip("-").partition("=")

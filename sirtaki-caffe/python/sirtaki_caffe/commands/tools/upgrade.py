@@ -25,7 +25,7 @@ _WHAT = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the tool that the first argument names; returns the exit code."""
+    """Run the tool that the first argument names; return the exit code."""
     tool, *words = arguments
     parser = ToolParser(_ABOUT[tool])
     parser.prog = tool

@@ -1,8 +1,9 @@
-"""Files that say what is in an image: VOC's XML, COCO's JSON, and lines of text."""
+"""Annotation files of images: VOC's XML, COCO's JSON, and lines of text."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from sirtaki_caffe.errors import CaffeError
 
 
 class Annotated(NamedTuple):
-    """An object of an image, in pixels."""
+    """An object in an image, in pixels."""
 
     name: str
     corners: tuple[float, float, float, float]
@@ -20,7 +21,7 @@ class Annotated(NamedTuple):
 
 
 class Annotations(NamedTuple):
-    """The objects of an image, and its height and width where the file says them, else 0."""
+    """The objects of an image, and its height and width if the file contains them, else 0."""
 
     objects: list[Annotated]
     height: int
@@ -28,14 +29,14 @@ class Annotations(NamedTuple):
 
 
 def read_annotations(path: Path, kind: str) -> Annotations:
-    """What a file says.
+    """Return the annotations in a file.
 
     Args:
-        path: The file; a missing one has no objects.
+        path: The file; a missing file has no objects.
         kind: "xml", "json" or "txt".
 
     Raises:
-        CaffeError: It is not such a file.
+        CaffeError: The file is invalid.
     """
     if not path.exists():
         return Annotations([], 0, 0)
@@ -54,7 +55,7 @@ def _xml(text: str) -> Annotations:
         box = each.find("bndbox")
         if box is None:
             raise ValueError("an object without bndbox")
-        corners = [_whole(box.findtext(side)) for side in ("xmin", "ymin", "xmax", "ymax")]
+        corners = [_number(box, side) for side in ("xmin", "ymin", "xmax", "ymax")]
         name = each.findtext("name")
         if name is None:
             raise ValueError("an object without name")
@@ -62,17 +63,22 @@ def _xml(text: str) -> Annotations:
         objects.append(Annotated(name.strip(), tuple(corners), difficult))  # type: ignore[arg-type]
     size = root.find("size")
     height, width = (
-        0 if size is None else int(_whole(size.findtext(side))) for side in ("height", "width")
+        0 if size is None or not size.findtext(side) else int(_number(size, side))
+        for side in ("height", "width")
     )
     return Annotations(objects, height, width)
 
 
-def _whole(text: str | None) -> float:
-    """A whole number; what is none is 0, as in Caffe."""
+def _number(element: ElementTree.Element, side: str) -> float:
+    """Return a number of pixels, as an integer like in Caffe."""
+    text = (element.findtext(side) or "").strip()
     try:
-        return float(int((text or "").strip()))
+        number = float(text)
     except ValueError:
-        return 0.0
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{side} {text!r} is not a number")
+    return number
 
 
 def _json(text: str) -> Annotations:

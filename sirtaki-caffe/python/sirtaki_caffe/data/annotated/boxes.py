@@ -1,4 +1,4 @@
-"""Boxes of an image while it is cut and enlarged: rows of (xmin, ymin, xmax, ymax)."""
+"""Boxes of an image that is cropped and expanded: rows of (xmin, ymin, xmax, ymax)."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ _MIN_OVERLAP = 1
 
 @dataclass(frozen=True)
 class Boxes:
-    """The boxes of an image, as parts of its width and height.
+    """The boxes of an image, as fractions of its width and height.
 
     Args:
-        corners: Of shape (boxes, 4).
-        kinds: Label, instance and difficulty of each, of shape (boxes, 3).
+        corners: Array of shape (boxes, 4).
+        kinds: The label, instance and difficulty of each, of shape (boxes, 3).
     """
 
     corners: np.ndarray
     kinds: np.ndarray
 
     def kept(self, which: np.ndarray, corners: np.ndarray | None = None) -> Boxes:
-        """Some of them, maybe with other corners."""
+        """Return some of the boxes, possibly with other corners."""
         given = self.corners if corners is None else corners
         return Boxes(given[which], self.kinds[which])
 
     def clipped(self) -> Boxes:
-        """All of them, within the image."""
+        """Return all boxes, clipped to the image."""
         return replace(self, corners=self.corners.clip(0, 1))
 
     def mirrored(self) -> Boxes:
-        """Of the image whose left and right have changed sides."""
+        """Return the boxes of the mirrored image."""
         corners = self.corners.copy()
         corners[:, [0, 2]] = 1 - self.corners[:, [2, 0]]
         return replace(self, corners=corners)
 
     def seen_from(self, part: np.ndarray, constraint: Any = None) -> Boxes:
-        """Those that lie in a part of the image, as parts of it.
+        """Return the boxes within a part of the image, as fractions of it.
 
         Args:
-            part: Its corners; they may lie outside of the image.
-            constraint: An EmitConstraint, or None: whatever touches the part.
+            part: The corners of the part; they may be outside of the image.
+            constraint: An EmitConstraint, or None: all boxes that touch the part.
         """
         origin, sides = np.tile(part[:2], 2), np.tile(part[2:] - part[:2], 2)
         own = self.corners
@@ -54,19 +54,19 @@ class Boxes:
 
 
 def areas(corners: np.ndarray) -> np.ndarray:
-    """The sizes of boxes, 0 where an end is before its beginning."""
+    """Return the areas of boxes, 0 if an end precedes its start."""
     sides = corners[:, 2:] - corners[:, :2]
     return np.asarray(np.where((sides < 0).any(1), 0, sides.prod(1)))
 
 
 def shared(corners: np.ndarray, part: np.ndarray) -> np.ndarray:
-    """The size of what each box has in common with a part."""
+    """Return the area of the intersection of each box with a part."""
     sides = np.minimum(corners[:, 2:], part[2:]) - np.maximum(corners[:, :2], part[:2])
     return np.asarray(sides.clip(0).prod(1))
 
 
 def coverage(common: np.ndarray, of: np.ndarray) -> np.ndarray:
-    """A quotient, 0 where nothing is in common."""
+    """Return a quotient, 0 without an intersection."""
     return np.asarray(np.divide(common, of, out=np.zeros_like(common), where=common > 0))
 
 

@@ -1,4 +1,4 @@
-"""Colours changed at random, with OpenCV's 8-bit arithmetic of hues."""
+"""Random colour distortion, with OpenCV's 8-bit arithmetic of hues."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _HUES = 180
 
 
 def check_distortion(param: Any) -> None:
-    """Refuse ranges that are none.
+    """Check that ranges are valid.
 
     Raises:
-        CaffeError: One is none.
+        CaffeError: A range is invalid.
     """
     for name in ("brightness", "hue"):
         if getattr(param, f"{name}_delta") < 0:
@@ -28,12 +28,12 @@ def check_distortion(param: Any) -> None:
 
 
 def distorted(image: np.ndarray, param: Any, random: np.random.Generator) -> np.ndarray:
-    """An image of (3, height, width), BGR and uint8, in other colours.
+    """Return an image of (3, height, width), BGR and uint8, with distorted colours.
 
     Args:
         image: The image.
         param: A DistortionParameter.
-        random: The item's random numbers.
+        random: The item's random generator.
     """
     late_contrast = random.random() <= 0.5
     image = _brightness(image, param, random)
@@ -88,7 +88,7 @@ def _hue(image: np.ndarray, param: Any, random: np.random.Generator) -> np.ndarr
 
 
 def to_hsv(image: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Hue of 0 to 179, saturation and value of 0 to 255, of a BGR image."""
+    """Return hues of 0 to 179, saturations and values of 0 to 255, of a BGR image."""
     blue, green, red = image.astype(np.float32)
     value = image.max(0)
     span = value.astype(np.float32) - image.min(0)
@@ -104,7 +104,7 @@ def to_hsv(image: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def from_hsv(hue: np.ndarray, saturation: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """The BGR image; a hue above 179 begins again at 0."""
+    """Return the BGR image; hues above 179 wrap around to 0."""
     sixth = (hue.astype(np.float32) % _HUES) / 30
     part = saturation.astype(np.float32) / 255
     bright = value.astype(np.float32)

@@ -20,7 +20,7 @@ class ImageSize:
 
 
 def read_label_map(path: str | Path) -> dict[int, str]:
-    """The name of each label.
+    """Return the name of each label.
 
     Raises:
         CaffeError: The file cannot be read, or has a label or a name twice.
@@ -37,10 +37,10 @@ def read_label_map(path: str | Path) -> dict[int, str]:
 
 
 def read_sizes(path: str | Path) -> list[ImageSize]:
-    """The lines of a file of `name height width`.
+    """Return the lines of a file of `name height width`.
 
     Raises:
-        CaffeError: The file cannot be read, or a line is another one.
+        CaffeError: The file cannot be read, or has an invalid line.
     """
     found = []
     for number, line in enumerate(read_text(path).splitlines(), 1):
@@ -55,7 +55,7 @@ def read_sizes(path: str | Path) -> list[ImageSize]:
 
 
 def read_text(path: str | Path) -> str:
-    """What a text file holds.
+    """Return the contents of a text file.
 
     Raises:
         CaffeError: It cannot be read.

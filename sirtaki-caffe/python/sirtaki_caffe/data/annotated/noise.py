@@ -1,4 +1,4 @@
-"""What `noise_param` does to an image."""
+"""The effects of `noise_param` on an image."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _BLUR = np.exp(-np.square(np.arange(-3, 4)) / (2 * 1.5**2))
 
 
 def check_noise(param: Any) -> None:
-    """Refuse what is not made here.
+    """Refuse unsupported noise.
 
     Raises:
-        CaffeError: It asks for that.
+        CaffeError: The noise is not supported.
     """
     for name in ("hist_eq", "clahe", "convert_to_lab"):
         if getattr(param, name):
@@ -26,12 +26,12 @@ def check_noise(param: Any) -> None:
 
 
 def noisy(image: np.ndarray, param: Any, random: np.random.Generator) -> np.ndarray:
-    """An image of uint8 with noise; `prob` has no effect.
+    """Return an image of uint8 with noise; `prob` has no effect.
 
     Args:
-        image: Of shape (channels, height, width).
+        image: Array of shape (channels, height, width).
         param: A NoiseParameter.
-        random: The item's random numbers.
+        random: The item's random generator.
     """
     if param.decolorize and len(image) == 3:
         image = np.repeat(_bytes((image * _LUMA[:, None, None]).sum(0))[None], 3, 0)

@@ -1,4 +1,4 @@
-"""An annotated image on its way to an item of a batch."""
+"""Preparation of an annotated image as an item of a batch."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 
 from sirtaki_caffe.data.annotated.boxes import Boxes
 from sirtaki_caffe.data.annotated.distortion import check_distortion, distorted
-from sirtaki_caffe.data.annotated.fitting import fitted
 from sirtaki_caffe.data.annotated.noise import check_noise, noisy
 from sirtaki_caffe.data.annotated.sampling import check_samplers, sample
+from sirtaki_caffe.data.augment import interpolation, padded
+from sirtaki_caffe.data.resize import resize
 from sirtaki_caffe.data.transform import Cut, Transformer
 from sirtaki_caffe.errors import CaffeError
 
-_GRAY_GROUND = 32  # of what expansion adds to images that are not encoded
+_GRAY_GROUND = 32  # the value of pixels that expansion adds to images that are not encoded
 
 
 class Preparing:
@@ -24,10 +25,10 @@ class Preparing:
     Args:
         param: A TransformationParameter.
         samplers: BatchSamplers.
-        transformer: For the mean, and the last crop.
+        transformer: The transformer of the mean and the last crop.
 
     Raises:
-        CaffeError: Fields make no sense.
+        CaffeError: A field is invalid.
     """
 
     def __init__(self, param: Any, samplers: Sequence[Any], transformer: Transformer) -> None:
@@ -46,13 +47,13 @@ class Preparing:
     def made(
         self, image: np.ndarray, boxes: Boxes, encoded: bool, random: np.random.Generator
     ) -> tuple[Cut, Boxes]:
-        """The item, and the boxes that are left in it.
+        """Return the item and its remaining boxes.
 
         Args:
-            image: Of shape (channels, height, width).
-            boxes: In it.
-            encoded: It came from an image file; others keep their colours and their size.
-            random: The item's random numbers.
+            image: Array of shape (channels, height, width).
+            boxes: The boxes in the image.
+            encoded: Whether it is from an image file; others keep their colours and size.
+            random: The item's random generator.
         """
         param = self._param
         if param.HasField("distort_param") and encoded and len(image) == 3:
@@ -81,7 +82,7 @@ class Preparing:
     def _expanded(
         self, image: np.ndarray, boxes: Boxes, encoded: bool, random: np.random.Generator
     ) -> tuple[np.ndarray, Boxes]:
-        """The image somewhere in a larger one."""
+        """Return the image at a random position in a larger one."""
         param = self._param.expand_param
         if random.random() > param.prob:
             return image, boxes
@@ -117,3 +118,43 @@ class Preparing:
         part = np.array([cut.left, cut.top, cut.left + wide, cut.top + high])
         boxes = boxes.seen_from(part / np.array([width, height] * 2), self._emit)
         return cut, boxes.mirrored() if cut.mirrored else boxes
+
+
+_FIT_SMALL, _FIT_LARGE = 2, 3
+
+
+def fitted(
+    image: np.ndarray, boxes: Boxes, param: Any, random: np.random.Generator
+) -> tuple[np.ndarray, Boxes]:
+    """Return the resized image and the positions of its boxes; `prob` has no effect.
+
+    Args:
+        image: Array of shape (channels, height, width).
+        boxes: Its boxes.
+        param: A ResizeParameter.
+        random: The item's random generator.
+
+    Raises:
+        CaffeError: height or width is missing.
+    """
+    if not (param.height and param.width):
+        raise CaffeError("resize_param: height and width are needed")
+    how = interpolation(param, random)
+    shape, wanted = image.shape[2] / image.shape[1], param.width / param.height
+    wide = (max(1, int(param.width / shape)), param.width)
+    high = (param.height, max(1, int(shape * param.height)))
+    if param.resize_mode == _FIT_SMALL:
+        size = wide if shape < wanted else high
+        return resize(image, size[0], size[1], how), boxes
+    if param.resize_mode != _FIT_LARGE:
+        return resize(image, param.height, param.width, how), boxes.clipped()
+    size = wide if shape > wanted else high
+    inner = resize(image, size[0], size[1], how)
+    corners = boxes.corners.copy()
+    if shape > wanted:
+        side, full, axis = param.width / shape, param.height, 1
+    else:
+        side, full, axis = shape * param.height, param.width, 0
+    corners[:, axis::2] = ((full - side) / 2 + corners[:, axis::2] * side) / full
+    ground = padded(inner, (param.height, param.width), param)
+    return ground, Boxes(corners, boxes.kinds).clipped()

@@ -1,4 +1,4 @@
-"""What an AnnotatedDatum says: its image, and its boxes."""
+"""The contents of an AnnotatedDatum: its image and its boxes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ AnnotatedDatum = message_class("AnnotatedDatum")
 
 
 def parse_annotated(record: bytes) -> Any:
-    """The AnnotatedDatum that a record holds.
+    """Return the AnnotatedDatum of a record.
 
     Raises:
-        CaffeError: It is none; a plain Datum is named.
+        CaffeError: It is none; the message mentions a plain Datum.
     """
     found = AnnotatedDatum()
     try:
@@ -41,11 +41,11 @@ def _cure(record: bytes) -> str:
 
 
 def boxes_of(found: Any, labels: dict[int, str] | None) -> Boxes:
-    """The boxes of a record, by group.
+    """Return the boxes of a record, by group.
 
     Args:
         found: An AnnotatedDatum.
-        labels: The names of the labels that may be there; None: any.
+        labels: The names of valid labels; None: any.
 
     Raises:
         CaffeError: A box has no area in the image, or a label is not in the map.

@@ -1,4 +1,4 @@
-"""Parts of an image that batch_samplers draw."""
+"""The parts of an image that batch_samplers draw."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ WHOLE = np.array([0.0, 0.0, 1.0, 1.0])
 
 
 def check_samplers(samplers: Sequence[Any]) -> None:
-    """Refuse ranges that are none.
+    """Check that ranges are valid.
 
     Raises:
-        CaffeError: One is none.
+        CaffeError: A range is invalid.
     """
     for sampler in (each.sampler for each in samplers):
         if not 0 < sampler.min_scale <= sampler.max_scale <= 1:
@@ -29,12 +29,12 @@ def check_samplers(samplers: Sequence[Any]) -> None:
 def sample(
     samplers: Sequence[Any], corners: np.ndarray, random: np.random.Generator
 ) -> np.ndarray | None:
-    """One of the parts that the samplers accept; None: the whole image.
+    """Return one of the parts that the samplers accept; None: the whole image.
 
     Args:
         samplers: BatchSamplers.
         corners: The boxes of the image.
-        random: The item's random numbers.
+        random: The item's random generator.
     """
     accepted: list[np.ndarray] = []
     for sampler in samplers:
@@ -63,10 +63,10 @@ def _drawn(sampler: Any, random: np.random.Generator) -> np.ndarray:
 
 
 def _satisfies(part: np.ndarray, corners: np.ndarray, constraint: Any) -> bool:
-    """Whether some box satisfies the constraint.
+    """Return whether some box satisfies the constraint.
 
-    As in Caffe the first kind of limit that is given decides: a box within it is enough, whatever
-    a later one says, and one outside of it is not looked at again.
+    As in Caffe, the first kind of limit that is given decides: a box within it suffices, regardless
+    of later limits, and a box outside of it is not checked again.
     """
     common = shared(corners, part)
     own, whole = areas(corners), areas(part[None])[0]

@@ -1,4 +1,4 @@
-"""The layers that bring data into a net, and HDF5Output."""
+"""The data layers of a net, and HDF5Output."""
 
 from sirtaki_caffe.data.layers import annotated, database, hdf5, image_list, made, window
 

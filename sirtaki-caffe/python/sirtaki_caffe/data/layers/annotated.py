@@ -23,14 +23,14 @@ _FIT_SMALL_SIZE = 2
 class AnnotatedData(Data):
     """Images, and their boxes in rows (item, label, instance, corners, difficult).
 
-    The rows are those of the whole batch, so that their number changes; a batch without any has
-    one row of -1. Records without a type have a label each, as those of Data.
+    The rows are those of the whole batch, so their number varies; a batch without boxes has one row
+    of -1. Records without a type have a label each, like those of Data.
     """
 
     source_file: ClassVar[str] = "annotated_data_layer.cpp"
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Open the source; the first record decides what labels are."""
+        """Open the source; the first record determines the kind of labels."""
         self._preparing: Preparing | None = None
         self._labels: dict[int, str] | None = None
         param = self.proto.annotated_data_param
@@ -45,7 +45,7 @@ class AnnotatedData(Data):
             raise self.error("resize_mode FIT_SMALL_SIZE needs a batch_size of 1")
 
     def open(self, source: str) -> None:
-        """As the base class says."""
+        """See the base class."""
         super().open(source)
         samplers = self.proto.annotated_data_param.batch_sampler
         self._preparing = Preparing(self.proto.transform_param, samplers, self.transformer)
@@ -55,7 +55,7 @@ class AnnotatedData(Data):
         )
 
     def made(self, content: Any, random: np.random.Generator) -> tuple[Cut, Any]:
-        """As the base class says."""
+        """See the base class."""
         assert self._preparing is not None
         found = parse_annotated(content)
         datum = parse_datum(found.datum.SerializeToString())
@@ -71,7 +71,7 @@ class AnnotatedData(Data):
         return cut, np.hstack([kinds[:, :2], left.corners, kinds[:, 2:]])
 
     def label_blob(self, labels: Sequence[Any]) -> np.ndarray:
-        """As the class says."""
+        """See the class."""
         if not self._has_boxes:
             return np.array(labels).reshape(-1, 1, 1, 1)
         rows = [np.insert(each, 0, item, axis=1) for item, each in enumerate(labels)]

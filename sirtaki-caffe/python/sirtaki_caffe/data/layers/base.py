@@ -1,16 +1,17 @@
-"""What all layers that bring data have in common."""
+"""The shared parts of all data layers."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
 from sirtaki_caffe.data.order import Deal, draws, seed_of
-from sirtaki_caffe.data.prefetch import Prefetcher
 from sirtaki_caffe.data.transform import Cut, Transformer
 from sirtaki_caffe.errors import CaffeError
 from sirtaki_caffe.layers.base import Layer, Shape
@@ -23,7 +24,7 @@ _MOST_THREADS = 4
 
 
 class DataLayer(Layer):
-    """A layer without bottoms, which can be continued where another run left it."""
+    """A layer without bottoms, whose position can be saved and restored."""
 
     bottoms: ClassVar[tuple[int, int | None]] = (0, 0)
 
@@ -33,19 +34,19 @@ class DataLayer(Layer):
         return int(self.proto.phase if self.proto.HasField("phase") else self.context.phase)
 
     def position(self) -> Any:
-        """Where it stands, to be written as JSON; None: it has no place."""
+        """Return its position for JSON; None: it has none."""
         return None
 
     def restore(self, position: Any) -> None:
-        """Go on from where a layer of the same parameters stood.
+        """Continue from the position of a layer with the same parameters.
 
         Args:
-            position: What its `position` was.
+            position: The value of its `position`.
         """
         del position
 
     def read_position(self, position: Any) -> tuple[int, int]:
-        """The items and the seed of a position, which may come from any file.
+        """Return the items and the seed of a position, which may come from any file.
 
         Raises:
             LayerError: It has none.
@@ -59,13 +60,13 @@ class DataLayer(Layer):
         return items, seed
 
     def close(self) -> None:
-        """End its threads and close its files; it is not used any more."""
+        """End its threads and close its files; it cannot be used afterwards."""
 
     def check_size(self, shape: Sequence[int]) -> None:
-        """Refuse a blob that has a negative side, or is larger than Caffe allows.
+        """Refuse a blob with a negative side, or larger than Caffe allows.
 
         Raises:
-            LayerError: It is.
+            LayerError: The blob is invalid.
         """
         count = int(np.prod([int(n) for n in shape], dtype=object))
         shown = " ".join(map(str, shape))
@@ -76,21 +77,21 @@ class DataLayer(Layer):
 
     @property
     def numeric(self) -> np.dtype[Any]:
-        """The net's type of numbers, for NumPy."""
+        """Return the net's type of numbers, for NumPy."""
         return np.dtype("f8" if self.context.dtype == torch.float64 else "f4")
 
     def tensor(self, array: np.ndarray) -> torch.Tensor:
-        """An array as a blob of the net's type; it must not be used otherwise."""
+        """Return an array as a blob of the net's type; the blob owns its memory."""
         return torch.from_numpy(array).to(self.context.dtype)
 
 
 class Item(NamedTuple):
-    """What was read of an item, before it is decoded.
+    """The contents of an item before decoding.
 
     Args:
-        number: In the common row of items.
-        name: For errors: "record '00012'", "line 7".
-        content: As the layer's `read` returned it.
+        number: Its number in the global sequence of items.
+        name: Its name for errors: "record '00012'", "line 7".
+        content: The content from the layer's `read`.
     """
 
     number: int
@@ -99,14 +100,14 @@ class Item(NamedTuple):
 
 
 class ImageLayer(DataLayer, abc.ABC):
-    """A layer of images and labels, read, decoded and transformed ahead in threads."""
+    """A layer of images and labels that are read, decoded and transformed ahead in threads."""
 
     tops: ClassVar[tuple[int, int | None]] = (1, 2)
-    #: In whose name lines of the log are written.
+    #: The source file named in log lines.
     source_file: ClassVar[str]
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Open the source; the first item's shape is that of the tops."""
+        """Open the source; the tops have the first item's shape."""
         del bottoms
         param = self.param()
         self._prefetcher: Prefetcher[list[Item], list[torch.Tensor]] | None = None
@@ -117,7 +118,7 @@ class ImageLayer(DataLayer, abc.ABC):
             raise self.error("it has no source")
         self.deal = Deal(param.source, self.context.world)
         self.seed = seed_of(self.context.shared_seed, self.name)
-        self._taken = 0  # items that were put out
+        self._taken = 0  # number of items delivered
         try:
             self.transformer = Transformer(self.proto.transform_param, self.phase, self.numeric)
             self.open(self.deal.source)
@@ -131,7 +132,7 @@ class ImageLayer(DataLayer, abc.ABC):
 
     @abc.abstractmethod
     def param(self) -> Any:
-        """The layer's own message, which has source and batch_size."""
+        """The layer's own message, with source and batch_size."""
 
     @abc.abstractmethod
     def open(self, source: str) -> None:
@@ -139,32 +140,32 @@ class ImageLayer(DataLayer, abc.ABC):
 
     @abc.abstractmethod
     def read(self, number: int) -> tuple[str, Any]:
-        """Read an item of the common row: its name for errors, and its content.
+        """Read an item of the global sequence: its name for errors, and its content.
 
-        Called by one thread at a time, with growing numbers but after `restore`.
+        Called by one thread at a time, with increasing numbers except after `restore`.
         """
 
     @abc.abstractmethod
     def made(self, content: Any, random: np.random.Generator) -> tuple[Cut, Any]:
-        """The part of the image that becomes the item, and the label; called by several threads.
+        """Return the image part for the item, and its label; called by several threads.
 
         Args:
-            content: As `read` returned it.
-            random: The item's random numbers.
+            content: The content from `read`.
+            random: The item's random generator.
         """
 
     def label_blob(self, labels: Sequence[Any]) -> np.ndarray:
-        """The second top, from the labels of a batch."""
+        """Return the second top, from the labels of a batch."""
         return np.array(labels)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """As the first item has it."""
+        """Return the shapes of the first item."""
         del bottoms
         labels = self.label_blob([self._label] * self.batch)
         return [(self.batch, *self._shape), labels.shape][: len(self.proto.top)]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The next batch."""
+        """Return the next batch."""
         del bottoms
         if self._prefetcher is None:
             self._reading = self._taken
@@ -176,11 +177,11 @@ class ImageLayer(DataLayer, abc.ABC):
         return tops[: len(self.proto.top)]
 
     def position(self) -> Any:
-        """The items that were put out, and the seed by which they were drawn."""
+        """Return the number of delivered items, and the seed by which they were drawn."""
         return {"items": self._taken, "seed": self.seed}
 
     def restore(self, position: Any) -> None:
-        """As the base class says."""
+        """See the base class."""
         items, seed = self.read_position(position)
         self._stop()
         self._taken = items
@@ -189,10 +190,10 @@ class ImageLayer(DataLayer, abc.ABC):
             self.reseeded()
 
     def reseeded(self) -> None:
-        """The seed of what is shuffled has changed; called before anything is read by it."""
+        """Apply a new shuffle seed; called before anything is read with it."""
 
     def close(self) -> None:
-        """As the base class says."""
+        """See the base class."""
         self._stop()
 
     def _stop(self) -> None:
@@ -234,3 +235,45 @@ class ImageLayer(DataLayer, abc.ABC):
 
 def _by(shape: Shape) -> str:
     return "x".join(map(str, shape))
+
+
+Raw = TypeVar("Raw")
+Ready = TypeVar("Ready")
+
+
+class Prefetcher(Generic[Raw, Ready]):
+    """Makes batches in threads, and delivers them in the order in which they were read.
+
+    Args:
+        read: Reads the next batch; called by one thread at a time.
+        make: Decodes and transforms the data; called by several threads.
+        depth: Batches made ahead.
+        threads: Threads that make them.
+    """
+
+    def __init__(
+        self, read: Callable[[], Raw], make: Callable[[Raw], Ready], depth: int, threads: int
+    ) -> None:
+        self._read = read
+        self._make = make
+        self._reader = ThreadPoolExecutor(1, "sirtaki-caffe-read")
+        self._makers = ThreadPoolExecutor(threads, "sirtaki-caffe-data")
+        self._ahead: deque[Future[Future[Ready]]] = deque()
+        for _ in range(depth):
+            self._order()
+
+    def next(self) -> Ready:
+        """Return the next batch; raises errors of reading or making it."""
+        self._order()
+        return self._ahead.popleft().result().result()
+
+    def close(self) -> None:
+        """End its threads."""
+        self._reader.shutdown(cancel_futures=True)
+        self._makers.shutdown(cancel_futures=True)
+
+    def _order(self) -> None:
+        self._ahead.append(self._reader.submit(self._start))
+
+    def _start(self) -> Future[Ready]:
+        return self._makers.submit(self._make, self._read())

@@ -20,10 +20,10 @@ from sirtaki_caffe.layers.base import Layer, Shape, layer
 
 @layer("HDF5Data")
 class HDF5Data(DataLayer):
-    """Rows of the datasets named as the tops, of the files that a text file lists.
+    """Rows of the datasets named like the tops, from the files that a text file lists.
 
-    One file at a time is in memory. Rows are dealt to the processes as Data's records are. With
-    `shuffle` files, and rows within a file, change their order each time round, alike in all
+    Memory holds one file at a time. Rows are distributed to the processes like Data's records. With
+    `shuffle`, files and the rows within a file are reordered in each round, equally in all
     processes.
     """
 
@@ -60,12 +60,12 @@ class HDF5Data(DataLayer):
         self._begin()
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """A batch of rows of the first file."""
+        """Return the shape of a batch of the first file's rows."""
         del bottoms
         return self._shapes
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The next batch."""
+        """Return the next batch."""
         del bottoms
         tops = [np.empty(shape, self.numeric) for shape in self._shapes]
         for place in range(self._batch):
@@ -76,11 +76,11 @@ class HDF5Data(DataLayer):
         return [self.tensor(top) for top in tops]
 
     def position(self) -> Any:
-        """The rows that were put out, and the seed by which they are shuffled."""
+        """Return the number of delivered rows, and the seed by which they are shuffled."""
         return {"items": self._taken, "seed": self._seed}
 
     def restore(self, position: Any) -> None:
-        """As the base class says."""
+        """See the base class."""
         self._taken, self._seed = self.read_position(position)
         self._begin()
 
@@ -89,7 +89,7 @@ class HDF5Data(DataLayer):
         self._order = FileOrder(self._rows, self._seed if shuffled else None)
 
     def _arrays_of(self, file: int) -> list[np.ndarray]:
-        """The datasets of a file; that of the file before is forgotten."""
+        """Return the datasets of a file; the previous file's are dropped."""
         if file != self._loaded:
             self._arrays = []
             try:
@@ -104,7 +104,7 @@ class HDF5Data(DataLayer):
 
 @layer("HDF5Output")
 class HDF5Output(Layer):
-    """Writes its bottoms as the datasets "data" and "label"; each forward adds a batch."""
+    """Writes its bottoms as the datasets "data" and "label"; each forward appends a batch."""
 
     bottoms: ClassVar[tuple[int, int | None]] = (2, 2)
     tops: ClassVar[tuple[int, int | None]] = (0, 0)
@@ -112,7 +112,7 @@ class HDF5Output(Layer):
     keeps_means = True
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Begin the file anew."""
+        """Start a new file."""
         h5py = needed("h5py")
         name = self.proto.hdf5_output_param.file_name
         if bottoms[0][:1] != bottoms[1][:1]:
@@ -127,7 +127,7 @@ class HDF5Output(Layer):
             self._file.create_dataset(dataset, (0, *shape[1:]), kind, maxshape=most)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """None: it has no tops."""
+        """Return no shapes: it has no tops."""
         del bottoms
         return []
 

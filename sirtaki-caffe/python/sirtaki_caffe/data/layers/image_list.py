@@ -19,16 +19,16 @@ from sirtaki_caffe.layers.base import layer
 
 @layer("ImageData")
 class ImageData(ImageLayer):
-    """Lines are dealt to the processes as Data's records are."""
+    """Lines are distributed to the processes like Data's records."""
 
     source_file: ClassVar[str] = "image_data_layer.cpp"
 
     def param(self) -> Any:
-        """As the base class says."""
+        """See the base class."""
         return self.proto.image_data_param
 
     def open(self, source: str) -> None:
-        """As the base class says."""
+        """See the base class."""
         param = self.param()
         if bool(param.new_height) != bool(param.new_width):
             raise CaffeError("image_data_param: new_height and new_width go together")
@@ -38,7 +38,7 @@ class ImageData(ImageLayer):
         self.reseeded()
 
     def reseeded(self) -> None:
-        """As the base class says."""
+        """See the base class."""
         param = self.param()
         self._order = Order(len(self._lines), self.seed if param.shuffle else None)
         self._skipped = 0
@@ -47,12 +47,12 @@ class ImageData(ImageLayer):
             self._skipped = int(random.integers(param.rand_skip))
 
     def read(self, number: int) -> tuple[str, Listed]:
-        """As the base class says; the file itself is read where it is decoded."""
+        """See the base class; the file itself is read where it is decoded."""
         listed = self._lines[self._order.record(number + self._skipped)]
         return f"{self._source}, line {listed.line}", listed
 
     def made(self, content: Any, random: np.random.Generator) -> tuple[Cut, float]:
-        """As the base class says."""
+        """See the base class."""
         param = self.param()
         pixels = read_image(Path(param.root_folder + content.path), param.is_color)
         if param.new_height:

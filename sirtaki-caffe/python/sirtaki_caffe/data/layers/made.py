@@ -1,4 +1,4 @@
-"""Input, DummyData and MemoryData: blobs that come from no file."""
+"""Input, DummyData and MemoryData: blobs without files."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from sirtaki_caffe.layers.base import Shape, layer
 
 @layer("Input")
 class Input(DataLayer):
-    """Blobs that the program writes into; zeros until then."""
+    """Blobs that the program writes to; zeros until then."""
 
     tops: ClassVar[tuple[int, int | None]] = (1, None)
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Make the blobs."""
+        """Create the blobs."""
         del bottoms
         shapes = one_each(self, self.proto.input_param.shape, "shape")
         wanted = [tuple(shape.dim) for shape in shapes] or [(0,)] * len(self.proto.top)
@@ -30,24 +30,24 @@ class Input(DataLayer):
         self._values = [torch.zeros(shape, dtype=self.context.dtype) for shape in wanted]
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """Those of the blobs."""
+        """Return the shapes of the blobs."""
         del bottoms
         return [tuple(value.shape) for value in self._values]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The blobs."""
+        """Return the blobs."""
         del bottoms
         return list(self._values)
 
 
 @layer("DummyData")
 class DummyData(DataLayer):
-    """Blobs that are filled: constant ones once, others anew for each batch."""
+    """Filled blobs: constant ones once, others again for each batch."""
 
     tops: ClassVar[tuple[int, int | None]] = (1, None)
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Make the blobs."""
+        """Create the blobs."""
         del bottoms
         param = self.proto.dummy_data_param
         self._fillers = one_each(self, param.data_filler, "data_filler")
@@ -59,12 +59,12 @@ class DummyData(DataLayer):
             self._refill(place)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """As the parameters say."""
+        """Return the shapes from the parameters."""
         del bottoms
         return [tuple(value.shape) for value in self._values]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The next batch."""
+        """Return the next batch."""
         del bottoms
         for place, filler in enumerate(self._fillers):
             if filler.type != "constant":
@@ -96,7 +96,7 @@ class DummyData(DataLayer):
 
 @layer("MemoryData")
 class MemoryData(DataLayer):
-    """Images and labels that the program hands over by `reset`."""
+    """Images and labels that the program passes by `reset`."""
 
     tops: ClassVar[tuple[int, int | None]] = (2, 2)
 
@@ -112,14 +112,14 @@ class MemoryData(DataLayer):
         self._at = 0
 
     def reset(self, data: np.ndarray, labels: np.ndarray) -> None:
-        """Take other images; the next batch begins with the first of them.
+        """Use other images; the next batch begins with the first of them.
 
         Args:
-            data: Of (n, channels, height, width), n a multiple of the batch size.
-            labels: n of them.
+            data: Array of (n, channels, height, width), n a multiple of the batch size.
+            labels: The n labels.
 
         Raises:
-            LayerError: Their shapes do not fit.
+            LayerError: Their shapes are inconsistent.
         """
         labels = np.asarray(labels)
         if data.shape[1:] != self._shape[1:] or not len(data) or len(data) % self._shape[0]:
@@ -134,12 +134,12 @@ class MemoryData(DataLayer):
         self._at = 0
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """As the parameters say."""
+        """Return the shapes from the parameters."""
         del bottoms
         return [self._shape, self._shape[:1]]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The next batch, round again after the last."""
+        """Return the next batch, starting again after the last."""
         del bottoms
         if not len(self._images):
             raise self.error("it has no data: the program must call reset first")
@@ -149,10 +149,10 @@ class MemoryData(DataLayer):
 
 
 def one_each(layer: DataLayer, given: Sequence[Any], name: str) -> list[Any]:
-    """What a repeated field says of each top: nothing, one for all, or one each.
+    """Return a repeated field's value for each top, if given none, once, or for each.
 
     Raises:
-        LayerError: Another number of them.
+        LayerError: The number of values differs.
     """
     tops = len(layer.proto.top)
     if len(given) not in (0, 1, tops):

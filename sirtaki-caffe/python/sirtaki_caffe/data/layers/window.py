@@ -1,4 +1,4 @@
-"""WindowData: boxes of images, of objects and of background, drawn at random."""
+"""WindowData: random boxes of objects and of background in images."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from sirtaki_caffe.layers.base import layer
 
 @layer("WindowData")
 class WindowData(ImageLayer):
-    """A batch has the share `fg_fraction` of boxes that overlap an object, the rest background.
+    """A batch has the fraction `fg_fraction` of boxes that overlap an object, the rest background.
 
-    Pixels beyond the image are the mean. `cache_images` has no effect.
+    Pixels outside of the image are the mean. `cache_images` has no effect.
     """
 
     source_file: ClassVar[str] = "window_data_layer.cpp"
 
     def param(self) -> Any:
-        """As the base class says."""
+        """See the base class."""
         return self.proto.window_data_param
 
     def open(self, source: str) -> None:
-        """As the base class says."""
+        """See the base class."""
         param = self.param()
         self._size = int(self.proto.transform_param.crop_size)
         if not self._size:
@@ -50,7 +50,7 @@ class WindowData(ImageLayer):
             raise CaffeError(f"{source} has no box of overlap below {param.bg_threshold:g}")
 
     def read(self, number: int) -> tuple[str, Window]:
-        """As the base class says; background comes first in a batch."""
+        """See the base class; background comes first in a batch."""
         place = self.deal.item(number) % self.batch
         among = self._background
         if place >= self.batch - self._objects:
@@ -60,7 +60,7 @@ class WindowData(ImageLayer):
         return f"{self._source}, line {window.line}", window
 
     def made(self, content: Any, random: np.random.Generator) -> tuple[Cut, float]:
-        """As the base class says."""
+        """See the base class."""
         param, size = self.param(), self._size
         image = read_image(Path(param.root_folder + content.image), True)
         square = param.crop_mode == "square"
@@ -74,7 +74,7 @@ class WindowData(ImageLayer):
         return cut, float(content.label)
 
     def _place(self, pixels: np.ndarray, mirrored: bool) -> Cut:
-        """A mean file's middle belongs to it."""
+        """Return the cut for a window, which uses the middle of the mean file."""
         channels, height, width = self.transformer.mean_shape
         if channels not in (0, 1, len(pixels)):
             raise CaffeError(f"the mean has {channels} channels, the image {len(pixels)}")

@@ -1,1 +1,1 @@
-"""Where records lie: databases, HDF5 files, and text files that list images."""
+"""Storage of records: databases, HDF5 files, and text files that list images."""

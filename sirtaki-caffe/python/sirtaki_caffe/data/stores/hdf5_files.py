@@ -1,4 +1,4 @@
-"""Arrays in HDF5 files that nobody vouches for."""
+"""Arrays in untrusted HDF5 files."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from sirtaki_caffe.errors import CaffeError
 
 _LARGEST = (1 << 31) - 1  # numbers in a dataset, as in Caffe
 _ALWAYS_ALLOWED = 64 << 20  # bytes
-_MOST_PACKED = 1100  # what deflate can do; a file that claims more holds nothing but claims
+_MOST_PACKED = 1100  # the limit of deflate; a file that claims more is invalid
 
 
 def shapes_of(path: Path, names: Sequence[str]) -> list[tuple[int, ...]]:
-    """The shapes of datasets; as `arrays_of`, but reads no values."""
+    """Return the shapes of datasets, like `arrays_of`, without reading values."""
     with _opened(path) as file:
         return [tuple(found.shape) for found in _datasets(path, file, names)]
 
 
 def arrays_of(path: Path, names: Sequence[str], dtype: np.dtype[Any]) -> list[np.ndarray]:
-    """The values of datasets that have one row for each item, and equally many rows.
+    """Return the values of datasets with one row per item and equal numbers of rows.
 
     Args:
         path: The HDF5 file.
         names: Its datasets.
-        dtype: What their values become.
+        dtype: The type of the result.
 
     Raises:
-        CaffeError: It is no HDF5 file, a dataset is missing or no numbers, their rows differ, or
-            they claim more than the file can hold.
+        CaffeError: It is no HDF5 file, a dataset is missing or not numeric, the numbers of rows
+            differ, or they claim more than the file can hold.
     """
     with _opened(path) as file:
         return [found[()].astype(dtype) for found in _datasets(path, file, names)]

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 
 from sirtaki_caffe.data.packages import needed
-from sirtaki_caffe.data.stores.databases import Cursor, Database, Index, Record, Writer
+from sirtaki_caffe.data.stores.interface import Cursor, Database, Index, Record, Writer
 from sirtaki_caffe.errors import CaffeError
 
 
 class LevelDb(Database):
     """A LevelDB that is read through a folder of links.
 
-    LevelDB lets one process open a folder, and writes into it even where it only reads; with
-    links to the tables any number of processes read it, and it stays as it is.
+    LevelDB lets only one process open a folder, and writes to it even when it only reads. With
+    links to the tables, any number of processes can read it, and it stays unchanged.
 
     Args:
-        path: Its folder.
+        path: The folder of the database.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,31 +36,31 @@ class LevelDb(Database):
             raise CaffeError(f"{path} is not a LevelDB: {error}") from error
 
     def count(self) -> None:
-        """Unknown: LevelDB does not count."""
+        """Return None: LevelDB does not count records."""
         return
 
     def cursor(self) -> Cursor:
-        """A new cursor."""
+        """Return a new cursor."""
         return _LevelDbCursor(self._plyvel, self._database, self._path)
 
     def index(self) -> Index:
-        """Any of its records; reads all keys."""
+        """Return an index; reads all keys."""
         return _LevelDbIndex(self)
 
     def keys(self) -> list[bytes]:
-        """All keys, in order."""
+        """Return all keys, in order."""
         with self._database.iterator(include_value=False, verify_checksums=True) as iterator:
             return list(iterator)
 
     def get(self, key: bytes) -> bytes:
-        """The value of a key."""
+        """Return the value of a key."""
         value = self._database.get(key, verify_checksums=True)
         if value is None:
             raise CaffeError(f"{self._path} has no record {key!r}")
         return bytes(value)
 
     def close(self) -> None:
-        """Give it back."""
+        """Close it."""
         self._database.close()
         self._links.cleanup()
 
@@ -122,7 +122,7 @@ class LevelDbWriter(Writer):
 
 
 def _link(path: Path, folder: Path) -> None:
-    """Link the tables, copy the few small files that LevelDB changes."""
+    """Link the tables, and copy the few small files that LevelDB changes."""
     for file in path.resolve().iterdir():
         if file.suffix in (".ldb", ".sst"):
             (folder / file.name).symlink_to(file)

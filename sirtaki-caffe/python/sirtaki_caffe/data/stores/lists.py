@@ -9,12 +9,12 @@ from sirtaki_caffe.errors import CaffeError
 
 
 class Listed(NamedTuple):
-    """A line of a list of images.
+    """A line of an image list.
 
     Args:
-        line: Its number, from 1.
-        path: The image's.
-        label: Its class.
+        line: The line number, from 1.
+        path: The path of the image.
+        label: The class of the image.
     """
 
     line: int
@@ -23,48 +23,48 @@ class Listed(NamedTuple):
 
 
 def read_image_list(path: Path) -> list[Listed]:
-    """A list of images: a path, a blank and a label on each line; the last blank separates.
+    """Return a list of images: each line has a path and a label after its last blanks or tabs.
 
     Raises:
-        CaffeError: It cannot be read, a line is not so, or it has no lines.
+        CaffeError: The file cannot be read, a line is invalid, or there are no lines.
     """
     listed = []
     for number, line in _lines(path):
-        name, blank, label = line.rpartition(" ")
-        try:
-            listed.append(Listed(number, name.rstrip(), int(label)))
-        except ValueError as error:
-            why = "a path, a blank and a label are wanted" if not blank else "no whole number"
-            raise CaffeError(f"{path}, line {number}: {label!r}: {why}") from error
+        *name, label = line.rsplit(maxsplit=1)
         if not name:
-            raise CaffeError(f"{path}, line {number}: a path, a blank and a label are wanted")
+            why = "a path, a blank and a label are wanted"
+            raise CaffeError(f"{path}, line {number}: {label!r}: {why}")
+        try:
+            listed.append(Listed(number, name[0], int(label)))
+        except ValueError as error:
+            raise CaffeError(f"{path}, line {number}: {label!r}: no whole number") from error
     if not listed:
         raise CaffeError(f"{path} lists no images")
     return listed
 
 
 def read_pairs(path: Path) -> list[tuple[Listed, str]]:
-    """A list of images and their annotations: two paths with a blank between on each line.
+    """Return a list of images and annotations: two paths separated by a blank on each line.
 
     Raises:
-        CaffeError: It cannot be read, a line is not so, or it has no lines.
+        CaffeError: The file cannot be read, a line is invalid, or there are no lines.
     """
     found = []
     for number, line in _lines(path):
-        image, _, annotation = line.rpartition(" ")
+        *image, annotation = line.rsplit(maxsplit=1)
         if not image:
             raise CaffeError(f"{path}, line {number}: an image, a blank and a file are wanted")
-        found.append((Listed(number, image.rstrip(), -1), annotation))
+        found.append((Listed(number, image[0], -1), annotation))
     if not found:
         raise CaffeError(f"{path} lists no images")
     return found
 
 
 def read_file_list(path: Path) -> list[Path]:
-    """A list of files, one a line.
+    """Return a list of files, one per line.
 
     Raises:
-        CaffeError: It cannot be read, or has no lines.
+        CaffeError: The file cannot be read, or has no lines.
     """
     listed = [Path(line) for _, line in _lines(path)]
     if not listed:
@@ -73,7 +73,7 @@ def read_file_list(path: Path) -> list[Path]:
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:
-    """The lines that are not blank, and their numbers."""
+    """Return the lines that are not blank, and their numbers."""
     try:
         text = path.read_text(errors="surrogateescape")
     except OSError as error:

@@ -1,7 +1,7 @@
 """LMDB databases.
 
-They are read by what is known of their format, not by the library: that ends the process when a
-file is damaged, or cut short while it is read.
+They are read by their documented format, not by the library, which ends the process when a file is
+damaged, or truncated during reading.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sirtaki_caffe.data.packages import needed
-from sirtaki_caffe.data.stores.databases import Cursor, Database, Index, Record, Writer
+from sirtaki_caffe.data.stores.interface import Cursor, Database, Index, Record, Writer
 from sirtaki_caffe.errors import CaffeError
 
 _PAGE = struct.Struct("<QHHHH")  # number, unused, flags, lower, upper
@@ -29,15 +29,15 @@ _BRANCH, _LEAF = 1, 2  # flags of pages
 _ELSEWHERE = 1  # flag of a node: its value has pages of its own
 _NO_ROOT = (1 << 64) - 1
 _DEEPEST = 32
-_MAP_BYTES = 1 << 40  # of address space when writing; the file takes what it needs
+_MAP_BYTES = 1 << 40  # of address space for writing; the file takes what it needs
 _RECORDS_AT_ONCE = 1000
 
 
 class Lmdb(Database):
-    """An LMDB that is read; what others write into it later is not seen.
+    """An LMDB opened for reading; later changes of others are invisible.
 
     Args:
-        path: Its folder, or its file.
+        path: The folder of the database, or its file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,29 +55,29 @@ class Lmdb(Database):
         self.leaves = self._find_leaves()
 
     def count(self) -> int:
-        """How many records it has."""
+        """Return the number of records."""
         return self._tree.entries
 
     def cursor(self) -> Cursor:
-        """A new cursor."""
+        """Return a new cursor."""
         return _LmdbCursor(self)
 
     def index(self) -> Index:
-        """Any of its records; reads all pages that hold keys."""
+        """Return an index; reads all pages that contain keys."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         return _LmdbIndex(self)
 
     def close(self) -> None:
-        """Give it back."""
+        """Close it."""
         self._close()
 
     def leaf(self, number: int) -> _Page:
-        """A page of records, by its place among these pages."""
+        """Return a page of records, by its index among these pages."""
         return self._page(self.leaves[number], _LEAF)
 
     def record(self, leaf: _Page, place: int) -> Record:
-        """A record of such a page."""
+        """Return a record of such a page."""
         low, high, flags, key_size = leaf.node(place)
         key_at = leaf.pointers[place] + _NODE.size
         value_at, size = key_at + key_size, low | high << 16
@@ -94,11 +94,11 @@ class Lmdb(Database):
         return key, self._read(page * self._tree.page_size + _PAGE.size, size)
 
     def damaged(self) -> CaffeError:
-        """An error to be raised."""
+        """Return an error for the caller to raise."""
         return CaffeError(f"{self.path} is damaged")
 
     def _newest_tree(self) -> _Tree:
-        """Of the two that there are, that of the last transaction."""
+        """Return the tree of the later transaction, of the two in the file."""
         first = self._read_tree(0)
         second = self._read_tree(first.page_size)
         return max(first, second, key=lambda tree: tree.transaction)
@@ -122,7 +122,7 @@ class Lmdb(Database):
         return _Tree(page_size, depth, entries, root, last, transaction)
 
     def _find_leaves(self) -> list[int]:
-        """The numbers of the pages of records, from those above them."""
+        """Return the numbers of the pages of records, from the pages above them."""
         if self._tree.root == _NO_ROOT:
             return []
         level = [self._tree.root]
@@ -146,7 +146,7 @@ class Lmdb(Database):
         return _Page(content, pointers)
 
     def _read(self, start: int, size: int) -> bytes:
-        """Bytes of the file, all that are asked for."""
+        """Return all requested bytes of the file."""
         content = b""
         if start + size <= self._size:
             content = os.pread(self._descriptor, size, start)
@@ -172,7 +172,7 @@ class _Page(NamedTuple):
         return _NODE.unpack_from(self.content, self.pointers[place])
 
     def children(self) -> list[int]:
-        """The pages below."""
+        """Return the pages below."""
         nodes = (self.node(place) for place in range(len(self.pointers)))
         return [low | high << 16 | top << 32 for low, high, top, _ in nodes]
 

@@ -1,4 +1,4 @@
-"""Window files: boxes in images, of objects and of background."""
+"""Window files: boxes of objects and background in images."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _FARTHEST = 1 << 31
 
 
 class Window(NamedTuple):
-    """A box; the pixels of both corners belong to it.
+    """A box; the pixels of both corners are part of it.
 
     Args:
-        line: Where the file tells of it.
+        line: Its line in the file.
         image: The image's path.
-        label: The class of the object that it overlaps with.
-        overlap: How much, 0 to 1.
+        label: The class of the object that it overlaps.
+        overlap: The overlap, 0 to 1.
         left: Its first column.
         top: Its first row.
         right: Its last column.
@@ -39,13 +39,13 @@ class Window(NamedTuple):
 
 
 def read_windows(path: Path) -> list[Window]:
-    """The boxes of a window file.
+    """Return the boxes of a window file.
 
-    For each image it has a line "# number"; then path, channels, height, width and the number of
-    boxes, a line each; then a line for each box: class, overlap, left, top, right, bottom.
+    Each image has a line "# number", then the path, channels, height, width and number of boxes,
+    one per line, then a line for each box: class, overlap, left, top, right, bottom.
 
     Raises:
-        CaffeError: It cannot be read, or a line is not so.
+        CaffeError: The file cannot be read, or a line is invalid.
     """
     try:
         lines = enumerate(path.read_text(errors="surrogateescape").splitlines(), 1)
@@ -81,14 +81,14 @@ def _of_image(header: str, lines: Iterator[tuple[int, str]]) -> list[Window]:
 def warp(
     image: np.ndarray, window: Window, size: int, context: int, square: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A box as an image of size x size, with a border of its surroundings.
+    """Return a box as an image of size x size, with a border of its surroundings.
 
     Args:
-        image: Of (channels, height, width).
+        image: Array of shape (channels, height, width).
         window: The box.
-        size: Of what is made.
-        context: How wide the border is in it.
-        square: Whether the box is first made a square around its centre; else it is warped.
+        size: The size of the result.
+        context: The width of its border.
+        square: Whether to extend the box to a square around its centre; otherwise it is warped.
 
     Returns:
         The pixels, and a mask of (size, size): False where the box leaves the image.
@@ -119,7 +119,7 @@ def warp(
 
 
 def _inside(start: float, length: float, limit: int, size: int) -> tuple[slice, slice] | None:
-    """The part of a span that lies in the image: there, and in what is made."""
+    """Return the part of a span within the image: there, and in the result."""
     if length <= 0:
         return None
     first, last = max(0, round(start)), min(limit, round(start + length))

@@ -1,4 +1,4 @@
-"""Losses, and the measures beside them."""
+"""Losses, and related measures."""
 
 from sirtaki_caffe.layers.losses import accuracy, labelled, regression, softmax
 

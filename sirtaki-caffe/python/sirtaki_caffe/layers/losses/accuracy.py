@@ -6,18 +6,17 @@ from collections.abc import Sequence
 
 import torch
 
-from sirtaki_caffe.layers.base import Shape, layer
+from sirtaki_caffe.layers.base import Shape, Share, layer
 from sirtaki_caffe.layers.checks import axis_in
 from sirtaki_caffe.layers.losses.labels import LabelledLoss
-from sirtaki_caffe.layers.shares import Share
 
 
 @layer("Accuracy")
 class Accuracy(LabelledLoss):
-    """The part of the labels whose class is among the `top_k` best, without ignored ones.
+    """The fraction of the labels whose class is among the `top_k` best, without ignored ones.
 
-    A class with the same score counts as better. A second top has the part for each class, 0 where
-    it does not occur.
+    A class with an equal score counts as better. A second top has the fraction for each class, 0
+    for classes that do not occur.
     """
 
     tops = (1, 2)
@@ -25,7 +24,7 @@ class Accuracy(LabelledLoss):
     no_gradient_to = (0, 1)
 
     def class_axis(self, rank: int) -> int:
-        """Its own field."""
+        """Return the layer's own field."""
         return axis_in(self, self.proto.accuracy_param.axis, rank, "accuracy_param.axis")
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
@@ -36,7 +35,7 @@ class Accuracy(LabelledLoss):
         self._ignored = parameter.ignore_label if parameter.HasField("ignore_label") else None
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """A number, and one a class."""
+        """Return the shapes of a scalar and of one number per class."""
         self.check_labels(bottoms[0], bottoms[1])
         classes = self.split(bottoms[0])[1]
         if not 0 < self._best <= classes:
@@ -47,11 +46,11 @@ class Accuracy(LabelledLoss):
         return [(), (classes,)][: len(self.proto.top)]
 
     def top_shares(self, tops: Sequence[Shape]) -> list[Share]:
-        """Means over the items."""
+        """Return means over the items."""
         return [min(max(self.shares), Share.MEAN) for _ in tops]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         with torch.no_grad():
             outer, classes, inner = self.split(tuple(bottoms[0].shape))
             scores = bottoms[0].reshape(outer, classes, inner)

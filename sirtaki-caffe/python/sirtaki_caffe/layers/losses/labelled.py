@@ -17,7 +17,7 @@ from sirtaki_caffe.layers.loss_normalizer import BATCH_SIZE
 from sirtaki_caffe.layers.losses.labels import LabelledLoss
 from sirtaki_caffe.proto.schema import BlobProto
 
-_LEAST = 1e-20  # probability whose logarithm counts
+_LEAST = 1e-20  # the minimum probability whose logarithm is used
 _L2 = 2
 
 
@@ -25,23 +25,23 @@ _L2 = 2
 class SigmoidCrossEntropyLoss(LabelledLoss):
     """-t log(s) - (1 - t) log(1 - s) with s = sigmoid(x), summed and divided by the normaliser.
 
-    Targets equal to `ignore_label` (their fraction dropped) do not count. The divisor is the batch
-    size where the file says nothing.
+    Targets equal to `ignore_label` (without their fraction) are ignored. The divisor is the batch
+    size by default.
     """
 
     default_normalization = BATCH_SIZE
 
     def class_axis(self, rank: int) -> int:
-        """There are no classes."""
+        """Return none: there are no classes."""
         return 0
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """A number."""
+        """Return the shape of a scalar."""
         same_counts(self, bottoms)
         return [()]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         x, target = bottoms[0], bottoms[1].reshape(bottoms[0].shape)
         counted = self.normalizer.counted(target.long())
         outer = x.shape[0] if x.dim() else 1
@@ -56,18 +56,18 @@ class SigmoidCrossEntropyLoss(LabelledLoss):
 class HingeLoss(LabelledLoss):
     """max(0, 1 - x) of the label's class and max(0, 1 + x) of the others, or their squares.
 
-    Their sum is divided by the batch size. All axes after the first are one of classes.
+    Their sum is divided by the batch size. All axes after the first are one axis of classes.
     """
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """A number."""
+        """Return the shape of a scalar."""
         items = bottoms[0][0]
         if math.prod(bottoms[1]) != items:
             raise self.error(f"{items} items need as many labels, not {list(bottoms[1])}")
         return [()]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         x = bottoms[0].flatten(1)
         labels = bottoms[1].long().reshape(-1)
         try:
@@ -84,18 +84,18 @@ class HingeLoss(LabelledLoss):
 class MultinomialLogisticLoss(LabelledLoss):
     """-log of the probability of the label's class, divided by the batch size.
 
-    Probabilities below 1e-20 count as that and have no gradient here.
+    Smaller probabilities than 1e-20 are replaced by it and have no gradient here.
     """
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """A number."""
+        """Return the shape of a scalar."""
         items = bottoms[0][0]
         if math.prod(bottoms[1]) != items:
             raise self.error(f"{items} items need as many labels, not {list(bottoms[1])}")
         return [()]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         x = bottoms[0].reshape(bottoms[0].shape[0], -1, 1)
         picked, _ = self.pick(x, bottoms[1].long().reshape(-1, 1), None)
         loss = -picked.clamp(min=_LEAST).log().sum()
@@ -107,7 +107,7 @@ class InfogainLoss(LabelledLoss):
     """-sum over classes of H[label, class] * log(softmax), divided by the normaliser.
 
     H is the third bottom or in the file `infogain_loss_param.source`, a BlobProto. A second top
-    has the probabilities; no gradient goes through it.
+    contains the probabilities; no gradient goes through it.
     """
 
     bottoms = (2, 3)
@@ -115,7 +115,7 @@ class InfogainLoss(LabelledLoss):
     no_gradient_to = (1, 2)
 
     def class_axis(self, rank: int) -> int:
-        """Its own field."""
+        """Return the layer's own field."""
         return axis_in(self, self.proto.infogain_loss_param.axis, rank, "infogain_loss_param.axis")
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
@@ -141,15 +141,15 @@ class InfogainLoss(LabelledLoss):
         return torch.from_numpy(numbers).to(self.context.dtype)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """A number, and the shape of the scores."""
+        """Return the shapes of a scalar and of the scores."""
         self.check_labels(bottoms[0], bottoms[1])
         return [(), bottoms[0]][: max(1, len(self.proto.top))]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         outer, classes, inner = self.split(tuple(bottoms[0].shape))
         logarithms = torch.log_softmax(bottoms[0].reshape(outer, classes, inner), 1)
-        # Bounded in value alone: the gradient goes on.
+        # Only the value is bounded; the gradient is not.
         bounded = logarithms.detach().clamp(min=math.log(_LEAST))
         labels = bottoms[1].long().reshape(outer, inner)
         counted = self.normalizer.counted(labels)

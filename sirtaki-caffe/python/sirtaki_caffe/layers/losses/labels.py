@@ -1,4 +1,4 @@
-"""Scores and the labels that belong to them."""
+"""Scores and their labels."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sirtaki_caffe.layers.loss_normalizer import VALID, LossNormalizer
 
 
 class LabelledLoss(Layer):
-    """A loss of scores, over whose `axis` the classes go, and of one label for each place.
+    """A loss of scores, with the classes along `axis`, and of one label for each position.
 
-    Labels are numbers whose fraction is dropped; one that names no class is an error (Caffe reads
+    Labels are numbers whose fraction is dropped; a label without a class is an error (Caffe reads
     beyond its blob).
     """
 
@@ -26,7 +26,7 @@ class LabelledLoss(Layer):
     default_normalization = VALID
 
     def class_axis(self, rank: int) -> int:
-        """The axis of the classes; 1 unless a layer has a field for it."""
+        """Return the axis of the classes; 1 unless a layer has a field for it."""
         return axis_in(self, 1, rank)
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
@@ -35,7 +35,7 @@ class LabelledLoss(Layer):
         self.normalizer = LossNormalizer(self, self.default_normalization)
 
     def split(self, shape: Shape) -> tuple[int, int, int]:
-        """Items, classes, and places in an item."""
+        """Return the items, classes, and positions in an item."""
         return (
             math.prod(shape[: self._axis]),
             shape[self._axis],
@@ -43,7 +43,7 @@ class LabelledLoss(Layer):
         )
 
     def check_labels(self, scores: Shape, labels: Shape) -> None:
-        """Refuse a number of labels other than that of places."""
+        """Require one label for each position."""
         outer, _, inner = self.split(scores)
         if math.prod(labels) != outer * inner:
             raise self.error(
@@ -52,12 +52,12 @@ class LabelledLoss(Layer):
             )
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """A number."""
+        """Return the shape of a scalar."""
         self.check_labels(bottoms[0], bottoms[1])
         return [()]
 
     def wrong_label(self, labels: torch.Tensor, classes: int) -> Exception:
-        """The error for labels that name no class."""
+        """Return the error for labels without a class."""
         low, high = int(labels.min()), int(labels.max())
         return self.error(
             f"its labels run from {low} to {high}, but it has {classes} classes, 0 to {classes - 1}"
@@ -66,12 +66,12 @@ class LabelledLoss(Layer):
     def pick(
         self, values: torch.Tensor, labels: torch.Tensor, counted: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The value of each label's class, and where it is.
+        """Return the value of each label's class, and its index.
 
         Args:
-            values: (items, classes, places).
-            labels: (items, places), whole numbers.
-            counted: Which labels are not ignored; ignored ones pick class 0. None: all.
+            values: (items, classes, positions).
+            labels: (items, positions), whole numbers.
+            counted: The labels that are not ignored; ignored ones pick class 0. None: all.
         """
         at = labels if counted is None else labels.where(counted, 0)
         at = at.unsqueeze(1)

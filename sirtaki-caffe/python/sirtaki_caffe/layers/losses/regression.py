@@ -21,12 +21,12 @@ class EuclideanLoss(Layer):
     is_loss = True
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """A number."""
+        """Return the shape of a scalar."""
         same_counts(self, bottoms)
         return [()]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         a, b = bottoms
         items = self.per_process(a.shape[0] if a.dim() else 1)
         return [(a - b.reshape(a.shape)).square().sum() / (2 * items)]
@@ -36,8 +36,7 @@ class EuclideanLoss(Layer):
 class ContrastiveLoss(Layer):
     """Similar pairs: d^2; others: max(margin - d, 0)^2; summed, divided by twice the batch size.
 
-    `legacy_version`: max(margin - d^2, 0). Caffe divides by d + 1e-4 in the gradient, and so does
-    this.
+    `legacy_version`: max(margin - d^2, 0). The gradient divides by d + 1e-4, as in Caffe.
     """
 
     bottoms = (3, 3)
@@ -45,7 +44,7 @@ class ContrastiveLoss(Layer):
     no_gradient_to = (2,)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """A number."""
+        """Return the shape of a scalar."""
         a, b, similar = bottoms
         if tuple(a) != tuple(b) or len(a) < 2 or math.prod(a) != math.prod(a[:2]):
             raise self.error(
@@ -56,7 +55,7 @@ class ContrastiveLoss(Layer):
         return [()]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         with torch.no_grad():
             squares = (bottoms[0] - bottoms[1]).flatten(1).square().sum(1)
             similar = bottoms[2].long().reshape(-1) != 0
@@ -75,7 +74,7 @@ class ContrastiveLoss(Layer):
         top_diffs: Sequence[torch.Tensor | None],
         wanted: Sequence[bool],
     ) -> list[torch.Tensor | None]:
-        """One vector for a pair, with both signs."""
+        """Return one vector for each pair, with both signs."""
         diff = top_diffs[0]
         if diff is None:
             return [None, None, None]
@@ -102,8 +101,8 @@ class ContrastiveLoss(Layer):
 class SmoothL1Loss(Layer):
     """With d = w_in * (a - b): sigma^2 d^2 / 2 below 1 / sigma^2, else |d| - 1 / (2 sigma^2).
 
-    Times w_out, summed, and divided by the batch size. The bottoms are a, b, w_in and w_out; the
-    last two may be missing.
+    It is multiplied by w_out, summed, and divided by the batch size. The bottoms are a, b, w_in and
+    w_out; the last two are optional.
     """
 
     bottoms = (2, 4)
@@ -117,16 +116,16 @@ class SmoothL1Loss(Layer):
             raise self.error("smooth_l1_loss_param.sigma must be positive")
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """A number."""
+        """Return the shape of a scalar."""
         same_counts(self, bottoms)
         return [()]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         return [self.losses(bottoms).sum() / self.per_process(bottoms[0].shape[0])]
 
     def losses(self, bottoms: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Of each element."""
+        """Return the loss of each element."""
         d = bottoms[0] - bottoms[1].reshape(bottoms[0].shape)
         if len(bottoms) > 2:
             d = d * bottoms[2].reshape(d.shape)
@@ -140,7 +139,7 @@ class SmoothL1Loss(Layer):
 class SmoothL1LossOHEM(SmoothL1Loss):
     """SmoothL1Loss divided by the normaliser of `loss_param`.
 
-    A second top has the loss of each item and place, from which hard ones are chosen.
+    A second top has the loss of each item and position, for choosing hard ones.
     """
 
     tops = (1, 2)
@@ -153,13 +152,13 @@ class SmoothL1LossOHEM(SmoothL1Loss):
         self._normalizer = LossNormalizer(self)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """A number, and the shape of the bottoms with one channel."""
+        """Return the shapes of a scalar and of the bottoms with one channel."""
         same_counts(self, bottoms)
         items, _, *places = bottoms[0]
         return [(), (items, 1, *places)][: max(1, len(self.proto.top))]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         losses = self.losses(bottoms)
         places = math.prod(losses.shape[2:])
         loss = losses.sum() / self._normalizer.divisor(losses.shape[0], places, None)

@@ -1,4 +1,4 @@
-"""Softmax, alone and with its loss."""
+"""Softmax, with and without its loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sirtaki_caffe.layers.checks import axis_in
 from sirtaki_caffe.layers.losses.labels import LabelledLoss
 from sirtaki_caffe.proto.schema import TRAIN
 
-_LEAST = torch.finfo(torch.float32).tiny  # the least probability whose logarithm counts
+_LEAST = torch.finfo(torch.float32).tiny  # the minimum probability whose logarithm is used
 
 
 @layer("Softmax")
@@ -27,11 +27,11 @@ class Softmax(Layer):
         self._axis = axis_in(self, axis, len(bottoms[0]), "softmax_param.axis")
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """That of the bottom."""
+        """Return the shape of the bottom."""
         return [bottoms[0]]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         return [torch.softmax(bottoms[0], self._axis)]
 
 
@@ -39,9 +39,9 @@ class Softmax(Layer):
 class SoftmaxWithLoss(LabelledLoss):
     """-log of the softmax of the label's class, summed and divided by the normaliser.
 
-    A second top has the probabilities; no gradient goes through it. Intel's: a third bottom of one
-    weight a label, whose sum is the divisor; and `label_smoothing` e, which changes the gradient
-    alone, in TRAIN: the target is 1 - e for the label and e / classes for the others.
+    A second top contains the probabilities; no gradient goes through it. Intel's: a third bottom
+    with one weight per label, whose sum is the divisor; and `label_smoothing` e, which changes only
+    the gradient, in TRAIN: the target is 1 - e for the label and e / classes for the others.
     """
 
     bottoms = (2, 3)
@@ -49,7 +49,7 @@ class SoftmaxWithLoss(LabelledLoss):
     no_gradient_to: ClassVar[tuple[int, ...]] = (1, 2)
 
     def class_axis(self, rank: int) -> int:
-        """Of the softmax."""
+        """Return the axis of the softmax."""
         return axis_in(self, self.proto.softmax_param.axis, rank, "softmax_param.axis")
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
@@ -60,13 +60,13 @@ class SoftmaxWithLoss(LabelledLoss):
             raise self.error("loss_param.label_smoothing must be at least 0 and below 1")
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """A number, and the shape of the scores."""
+        """Return the shapes of a scalar and of the scores."""
         for labels in bottoms[1:]:
             self.check_labels(bottoms[0], labels)
         return [(), bottoms[0]][: max(1, len(self.proto.top))]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         with torch.no_grad():
             losses = self.losses(bottoms)
             total = losses.sum() / self._divisor
@@ -75,7 +75,7 @@ class SoftmaxWithLoss(LabelledLoss):
             ]
 
     def losses(self, bottoms: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The loss of each place, 0 where it is ignored; what backward needs is kept."""
+        """Return the loss of each position, 0 if ignored; keep the data for backward."""
         scores = bottoms[0]
         outer, classes, inner = self.split(tuple(scores.shape))
         self._probabilities = torch.softmax(scores.reshape(outer, classes, inner), 1)
@@ -100,7 +100,7 @@ class SoftmaxWithLoss(LabelledLoss):
         top_diffs: Sequence[torch.Tensor | None],
         wanted: Sequence[bool],
     ) -> list[torch.Tensor | None]:
-        """(probability - target) / divisor."""
+        """Return (probability - target) / divisor."""
         nothing: list[torch.Tensor | None] = [None] * (len(bottoms) - 1)
         diff = top_diffs[0]
         if diff is None or not wanted[0]:
@@ -113,7 +113,7 @@ class SoftmaxWithLoss(LabelledLoss):
         return [gradient.reshape(bottoms[0].shape), *nothing]
 
     def _away_from_target(self) -> torch.Tensor:
-        """Probabilities minus targets; a new tensor."""
+        """Return probabilities minus targets, in a new tensor."""
         if not self._smoothing or self.context.phase != TRAIN:
             gradient = self._probabilities.clone()
             return gradient.scatter_add_(
@@ -128,19 +128,19 @@ class SoftmaxWithLoss(LabelledLoss):
 
 @layer("SoftmaxWithLossOHEM")
 class SoftmaxWithLossOHEM(SoftmaxWithLoss):
-    """SoftmaxWithLoss with a third top: the loss of each place, from which hard ones are chosen."""
+    """SoftmaxWithLoss with a third top: the loss of each position, for choosing hard ones."""
 
     bottoms = (2, 2)
     tops = (1, 3)
     no_gradient_to = (1,)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """A number, the shape of the scores, and that of the labels."""
+        """Return the shapes of a scalar, the scores and the labels."""
         self.check_labels(bottoms[0], bottoms[1])
         return [(), bottoms[0], bottoms[1]][: max(1, len(self.proto.top))]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         with torch.no_grad():
             losses = self.losses(bottoms)
             tops = [losses.sum() / self._divisor, self._probabilities.reshape(bottoms[0].shape)]

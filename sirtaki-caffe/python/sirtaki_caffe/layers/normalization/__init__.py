@@ -1,4 +1,4 @@
-"""Normalisation, and the scales and shifts that go with it."""
+"""Normalisation, and its scales and shifts."""
 
 from sirtaki_caffe.layers.normalization import batch_norm, lrn, mean_variance, scale
 

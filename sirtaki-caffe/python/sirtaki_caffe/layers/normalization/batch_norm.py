@@ -1,4 +1,4 @@
-"""Batch normalisation, as BVLC has it and as Intel's engine has it."""
+"""Batch normalisation, as in BVLC's Caffe and in Intel's engine."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _STATISTICS = 3  # blobs: sums of means, sums of variances, their weight
 class BatchNorm(Layer):
     """(x - mean) / sqrt(variance + eps), channel by channel.
 
-    In TRAIN the batch's own mean and variance, and the moving sums go on: each is multiplied by
-    moving_average_fraction, then the batch's is added, and 1 to their weight. In TEST, or with
-    `use_global_stats`, the sums divided by their weight. Where a batch is normalised in chunks
-    (`bn_stats_batch_size`), the sums go on once a chunk; Intel leaves that to its kernels.
+    In TRAIN it uses the batch's own mean and variance, and updates the moving sums: each is
+    multiplied by moving_average_fraction, then the batch's value is added, and 1 to their weight.
+    In TEST, or with `use_global_stats`, it uses the sums divided by their weight. If a batch is
+    normalised in chunks (`bn_stats_batch_size`), the sums are updated once per chunk.
 
-    An affine one, as Intel's engine has them, has two more blobs: a scale, and with `bias_term` a
-    shift. `sirtaki_caffe.net.batch_norm` tells which are: there `use_weight_bias` is set.
+    An affine layer, as in Intel's engine, has two more blobs: a scale, and with `bias_term` a
+    shift. `sirtaki_caffe.net.batch_norm` determines which are affine and sets `use_weight_bias`.
     """
 
     may_be_in_place = True
@@ -36,7 +36,7 @@ class BatchNorm(Layer):
         self._parameter = proto.batch_norm_param
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Check the parameters and make the blobs."""
+        """Check the parameters and create the blobs."""
         parameter = self._parameter
         if not bottoms[0]:
             raise self.error("its bottom has no axes")
@@ -67,7 +67,7 @@ class BatchNorm(Layer):
             self.params.append(filled(self, (channels,), shift, "batch_norm_param.bias_filler"))
 
     def _freeze_statistics(self) -> None:
-        """The solver leaves the first three blobs alone, also where the file says nothing."""
+        """Exclude the first three blobs from learning, even if the file does not."""
         for index, param in enumerate(self.params):
             if len(self.proto.param) <= index:
                 self.proto.param.add(lr_mult=0)
@@ -82,7 +82,7 @@ class BatchNorm(Layer):
         return shape[1] if len(shape) > 1 else 1
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """That of the bottom."""
+        """Return the shape of the bottom."""
         shape = bottoms[0]
         if self._channels(shape) != self.params[0].data.shape[0]:
             raise self.error(
@@ -100,7 +100,7 @@ class BatchNorm(Layer):
         return 0 < self._chunk < items and not self._global
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         x = bottoms[0]
         rows = x if x.dim() > 1 else x[:, None]
         if self._global:
@@ -127,7 +127,7 @@ class BatchNorm(Layer):
 
     def _by_own_statistics(self, x: torch.Tensor) -> torch.Tensor:
         sums, squares, weight = (p.data for p in self.params[:_STATISTICS])
-        # With a momentum of 1 PyTorch leaves here the mean, and the variance over count - 1.
+        # With a momentum of 1 PyTorch stores here the mean, and the variance over count - 1.
         mean, variance = torch.zeros_like(sums), torch.zeros_like(squares)
         scale, shift = self._affine_blobs()
         y = torch.batch_norm(x, scale, shift, mean, variance, True, 1.0, self._eps, False)

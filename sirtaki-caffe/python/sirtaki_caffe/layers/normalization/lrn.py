@@ -17,8 +17,8 @@ _WITHIN_CHANNEL = 1
 class LRN(Layer):
     """x * s^-beta, where s sums the squares of neighbours.
 
-    ACROSS_CHANNELS: s = k + alpha / n * the sum over the n channels around. WITHIN_CHANNEL:
-    s = 1 + alpha * the mean over n x n places around, zeros beyond the border; k is not used.
+    ACROSS_CHANNELS: s = k + alpha / n * the sum over the n channels around. WITHIN_CHANNEL: s = 1 +
+    alpha * the mean over n x n positions around, zeros beyond the border; k is unused.
     """
 
     def __init__(self, proto: Any, context: Any) -> None:
@@ -28,7 +28,7 @@ class LRN(Layer):
         self._beta = float(parameter.beta)
         self._within = parameter.norm_region == _WITHIN_CHANNEL
         self._k = 1.0 if self._within else float(parameter.k)
-        # Of the sum; the file's is of the mean.
+        # The factor of the sum; the file's is that of the mean.
         places = self._size**2 if self._within else self._size
         self._alpha = float(parameter.alpha) / max(1, places)
         self._sums: torch.Tensor | None = None
@@ -39,12 +39,12 @@ class LRN(Layer):
             raise self.error(f"lrn_param.local_size must be odd, not {self._size}")
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """That of the bottom."""
+        """Return the shape of the bottom."""
         rank_of(self, bottoms[0], 4)
         return [bottoms[0]]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         x = bottoms[0]
         with torch.no_grad():
             y, sums = torch.empty_like(x), torch.empty_like(x)
@@ -63,7 +63,7 @@ class LRN(Layer):
         top_diffs: Sequence[torch.Tensor | None],
         wanted: Sequence[bool],
     ) -> list[torch.Tensor | None]:
-        """By the formula diff * s^-beta - 2 * alpha * beta * x * sum(diff * y / s)."""
+        """Return the gradient: diff * s^-beta - 2 * alpha * beta * x * sum(diff * y / s)."""
         diff = top_diffs[0]
         if diff is None or self._sums is None or not wanted[0]:
             return [None]
@@ -79,10 +79,10 @@ class LRN(Layer):
         return [gradient]
 
     def _add_neighbours(self, sums: torch.Tensor, x: torch.Tensor, factor: float) -> None:
-        """Add to each element its neighbours of another tensor, times a factor; not itself."""
+        """Add to each element its neighbours in another tensor, times a factor, without itself."""
         half = self._size // 2
         if self._within:
-            # The sum of a square is that of rows of sums of columns.
+            # The sum of a square is the sum over rows of the sums over columns.
             columns = x.clone()
             _add_shifted(columns, x, half, 2, 1.0)
             sums.add_(columns - x, alpha=factor)
@@ -91,7 +91,7 @@ class LRN(Layer):
             _add_shifted(sums, x, half, 1, factor)
 
     def _powers(self, sums: torch.Tensor) -> torch.Tensor:
-        """The power -beta; by roots where beta is the usual 0.75, which is far quicker."""
+        """Return the power -beta, by roots for the usual 0.75, which is much faster."""
         if self._beta == 0.75:
             root = sums.rsqrt()
             return root.sqrt().mul_(root)
@@ -99,14 +99,14 @@ class LRN(Layer):
 
 
 def _pieces(*tensors: torch.Tensor) -> Iterable[tuple[torch.Tensor, ...]]:
-    """Item by item, which a processor's cache holds; all at once on accelerators."""
+    """Return one item at a time, to fit into the processor's cache; all at once on accelerators."""
     if tensors[0].device.type != "cpu":
         return [tensors]
     return zip(*(tensor.split(1) for tensor in tensors), strict=True)
 
 
 def _add_shifted(sums: torch.Tensor, x: torch.Tensor, most: int, axis: int, factor: float) -> None:
-    """Add the elements up to `most` places before and behind."""
+    """Add the elements up to `most` positions before and after."""
     size = x.shape[axis]
     for places in range(1, min(most, size - 1) + 1):
         front, back = (0, size - places), (places, size - places)

@@ -1,4 +1,4 @@
-"""Normalisation of each item by itself."""
+"""Normalisation of each item separately."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class MVN(Elementwise):
     """(x - mean) / (deviation + eps) over a plane, or over an item with `across_channels`."""
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """As the class says; a deviation of zero has no gradient."""
+        """See the class; a deviation of zero has no gradient."""
         parameter = self.proto.mvn_param
         rows = x.flatten(1) if parameter.across_channels else x.reshape(*x.shape[:2], -1)
         centred = rows - rows.mean(-1, keepdim=True)
@@ -36,14 +36,14 @@ class MVN(Elementwise):
 class Normalize(Elementwise):
     """Intel's division by the Euclidean norm, times a learnt scale.
 
-    The norm is that of an item, or of the channels at each place without `across_spatial`; the
-    scale is one number, or one a channel without `channel_shared`.
+    The norm is that of an item, or of the channels at each position without `across_spatial`; the
+    scale is one number, or one per channel without `channel_shared`.
     """
 
     may_be_in_place = False
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Make the scale, 1 where no filler is given."""
+        """Create the scale, 1 without a filler."""
         parameter = self.proto.norm_param
         if len(bottoms[0]) < 2:
             raise self.error("its bottom needs an axis of channels")
@@ -54,7 +54,7 @@ class Normalize(Elementwise):
         self.params = [filled(self, shape, filler, "norm_param.scale_filler")]
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """As the class says."""
+        """See the class."""
         return torch.mul(x / self._norm(x), self._scale(x))
 
     def backward(
@@ -64,7 +64,7 @@ class Normalize(Elementwise):
         top_diffs: Sequence[torch.Tensor | None],
         wanted: Sequence[bool],
     ) -> list[torch.Tensor | None]:
-        """As Caffe's: the scales are left out where the norm's own gradient is summed."""
+        """Return Caffe's gradient, which omits the scales where the norm's gradient is summed."""
         given = super().backward(bottoms, tops, top_diffs, [False])
         diff = top_diffs[0]
         if diff is None or not wanted[0]:

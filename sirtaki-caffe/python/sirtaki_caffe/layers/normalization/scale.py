@@ -13,7 +13,7 @@ from sirtaki_caffe.layers.checks import axis_in, filled
 
 
 class _Broadcasting(Layer):
-    """A bottom, and a blob that fits its axes from `axis` on: learnt, or the second bottom."""
+    """A bottom, and a blob for its axes from `axis` on: learnt, or the second bottom."""
 
     bottoms = (1, 2)
     may_be_in_place = True
@@ -24,7 +24,7 @@ class _Broadcasting(Layer):
         self._parameter = getattr(proto, self.field)
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Find the axes that the blob covers; make it, unless it is a bottom."""
+        """Determine the axes that the blob covers; create it, unless it is a bottom."""
         shape = bottoms[0]
         if len(bottoms) > 1:
             self._axis = 0
@@ -48,11 +48,11 @@ class _Broadcasting(Layer):
             filler = type(filler)(type="constant", value=self.neutral)
         self.params = [filled(self, shape[self._axis : end], filler, f"{self.field}.filler")]
 
-    #: What the learnt blob starts with where no filler is given.
+    #: The learnt blob's initial value without a filler.
     neutral = 0.0
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """That of the first bottom."""
+        """Return the shape of the first bottom."""
         shape = bottoms[0]
         own = bottoms[1] if len(bottoms) > 1 else tuple(self.params[0].data.shape)
         if tuple(shape[self._axis : self._axis + len(own)]) != tuple(own):
@@ -63,7 +63,7 @@ class _Broadcasting(Layer):
         return [shape]
 
     def _spread(self, blob: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """The blob, with axes of size 1 after its own."""
+        """Return the blob, with axes of size 1 appended."""
         return blob.reshape(*blob.shape, *[1] * (x.dim() - self._axis - blob.dim()))
 
 
@@ -75,7 +75,7 @@ class Scale(_Broadcasting):
     neutral = 1.0
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Make the scale, unless it is a bottom, and the shift."""
+        """Create the scale, unless it is a bottom, and the shift."""
         super().setup(bottoms)
         if self._parameter.bias_term:
             shape = bottoms[1] if len(bottoms) > 1 else tuple(self.params[0].data.shape)
@@ -83,7 +83,7 @@ class Scale(_Broadcasting):
             self.params.append(filled(self, shape, filler, "scale_param.bias_filler"))
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         x = bottoms[0]
         scale = self._spread(bottoms[1] if len(bottoms) > 1 else self.params[0].data, x)
         if not self._parameter.bias_term:
@@ -98,7 +98,7 @@ class Bias(_Broadcasting):
     field = "bias_param"
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         x = bottoms[0]
         return [x + self._spread(bottoms[1] if len(bottoms) > 1 else self.params[0].data, x)]
 
@@ -110,7 +110,7 @@ class Axpy(Layer):
     bottoms = (3, 3)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """That of x."""
+        """Return the shape of x."""
         a, x, y = bottoms
         if len(a) < 2 or math.prod(a) != math.prod(a[:2]) or tuple(a[:2]) != tuple(x[:2]):
             raise self.error(
@@ -122,6 +122,6 @@ class Axpy(Layer):
         return [x]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         a, x, y = bottoms
         return [a.reshape(*a.shape[:2], *[1] * (x.dim() - 2)) * x + y]

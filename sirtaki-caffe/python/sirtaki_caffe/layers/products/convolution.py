@@ -10,9 +10,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from sirtaki_caffe.layers.base import Layer, Shape, layer
+from sirtaki_caffe.layers.base import Layer, Shape, channels_last, layer
 from sirtaki_caffe.layers.checks import filled, positive, same_shapes
-from sirtaki_caffe.layers.formats import channels_last
 from sirtaki_caffe.layers.products.windows import windows_of
 
 _CONVOLUTIONS: tuple[Callable[..., torch.Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
@@ -24,13 +23,13 @@ _TRANSPOSED: tuple[Callable[..., torch.Tensor], ...] = (
 
 
 class _Convolving(Layer):
-    """What Convolution and Deconvolution share: parameters, and bottoms that share weights."""
+    """The shared parts of Convolution and Deconvolution, with bottoms that share weights."""
 
     bottoms = (1, None)
     tops = (1, None)
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Check the parameters; make weights and biases."""
+        """Check the parameters; create weights and biases."""
         parameter = self.proto.convolution_param
         if len(self.proto.bottom) != len(self.proto.top):
             raise self.error(
@@ -63,7 +62,7 @@ class _Convolving(Layer):
             )
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """One top a bottom."""
+        """Return one shape per bottom."""
         same_shapes(self, bottoms)
         shape = bottoms[0]
         if shape[self._axis] != self._channels:
@@ -80,11 +79,11 @@ class _Convolving(Layer):
         return [(*shape[: self._axis], self._outputs, *spatial)] * len(bottoms)
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The same for each bottom."""
+        """Apply the convolution to each bottom."""
         return [self._one(x) for x in bottoms]
 
     def _one(self, x: torch.Tensor) -> torch.Tensor:
-        """Of one bottom, whose axes before the channels are made one, the items."""
+        """Convolve one bottom, whose axes before the channels are merged to one axis of items."""
         parameter = self.proto.convolution_param
         items = x.shape[: self._axis]
         if self._axis != 1:
@@ -96,50 +95,50 @@ class _Convolving(Layer):
         return y if self._axis == 1 else y.reshape(*items, *y.shape[1:])
 
     def outputs(self) -> int:
-        """The channels of a top."""
+        """Return the channels of a top."""
         given = self.proto.convolution_param.num_output
         return positive(self, given, "convolution_param.num_output")
 
     def groups(self) -> int:
-        """In how many groups channels are, which do not see each other."""
+        """Return the number of independent groups of channels."""
         return positive(self, self.proto.convolution_param.group, "convolution_param.group")
 
     def weight_channels(self) -> tuple[int, int]:
-        """The first two sizes of the weights."""
+        """Return the first two sizes of the weights."""
         raise NotImplementedError
 
     def spatial(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """The spatial sizes of a top, from those of a bottom."""
+        """Return the spatial sizes of a top, from those of a bottom."""
         raise NotImplementedError
 
     def convolve(
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
-        """Of a bottom (items, channels, spatial axes …)."""
+        """Convolve a bottom (items, channels, spatial axes …)."""
         raise NotImplementedError
 
 
 @layer("Convolution")
 class Convolution(_Convolving):
-    """Cross-correlation over up to three spatial axes; of none, a product of channels."""
+    """Cross-correlation over up to three spatial axes; without any, a product of channels."""
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """As for all; weights have the order of memory that bottoms have."""
+        """Set up like all; weights have the memory order of bottoms."""
         super().setup(bottoms)
         self.params[0].keep_channels_last()
 
     def weight_channels(self) -> tuple[int, int]:
-        """Outputs, and the inputs of a group."""
+        """Return the outputs, and the inputs of a group."""
         return self._outputs, self._channels // self._group
 
     def spatial(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """Rounded down."""
+        """Return the sizes, rounded down."""
         return self._windows.outputs(sizes)
 
     def convolve(
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
-        """By PyTorch."""
+        """Convolve by PyTorch."""
         w = self._windows
         if not w.kernel:
             one = F.conv1d(x[..., None], weight[..., None], bias, groups=self._group)
@@ -151,36 +150,36 @@ class Convolution(_Convolving):
 @layer("ConvolutionDepthwise")
 @layer("DepthwiseConvolution")
 class Depthwise(Convolution):
-    """A convolution of each channel by itself, whatever `group` is; two forks name it so.
+    """A convolution of each channel separately, whatever `group` is; two forks use this name.
 
     Without `num_output` a top has as many channels as its bottom.
     """
 
     def outputs(self) -> int:
-        """As the class says."""
+        """See the class."""
         return int(self.proto.convolution_param.num_output) or self._channels
 
     def groups(self) -> int:
-        """One a channel."""
+        """Return one group per channel."""
         return self._channels
 
 
 @layer("Deconvolution")
 class Deconvolution(_Convolving):
-    """What convolution does to gradients, as a layer."""
+    """The gradient of convolution as a layer."""
 
     def weight_channels(self) -> tuple[int, int]:
-        """Inputs, and the outputs of a group."""
+        """Return the inputs, and the outputs of a group."""
         return self._channels, self._outputs // self._group
 
     def spatial(self, sizes: Sequence[int]) -> tuple[int, ...]:
-        """That of which a convolution makes the bottom's."""
+        """Return the sizes from which a convolution makes the bottom's."""
         return self._windows.inputs(sizes)
 
     def convolve(
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
-        """By PyTorch."""
+        """Convolve by PyTorch."""
         w = self._windows
         if not w.kernel:
             one = F.conv_transpose1d(x[..., None], weight[..., None], bias, groups=self._group)
@@ -202,7 +201,7 @@ class Im2col(Layer):
         self._windows = windows_of(self, bottoms[0])
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """As the class says."""
+        """See the class."""
         w = self._windows
         spatial = w.outputs(bottoms[0][w.axis + 1 :])
         if any(size <= 0 for size in spatial):
@@ -211,7 +210,7 @@ class Im2col(Layer):
         return [(*bottoms[0][: w.axis], channels, *spatial)]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """One slice of the padded bottom for each element of the kernel."""
+        """Return one slice of the padded bottom for each element of the kernel."""
         w = self._windows
         x = bottoms[0]
         sizes = w.outputs(x.shape[w.axis + 1 :])

@@ -1,4 +1,4 @@
-"""Matrix products and the look-up of rows."""
+"""Matrix products and row look-ups."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sirtaki_caffe.layers.checks import axis_in, filled, positive
 
 @layer("InnerProduct")
 class InnerProduct(Layer):
-    """Everything from `axis` on is one vector, multiplied by a matrix; a bias is added."""
+    """Multiplies everything from `axis` on, as one vector, by a matrix, and adds a bias."""
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Make the matrix, transposed if asked, and the bias."""
+        """Create the matrix, transposed if requested, and the bias."""
         parameter = self.proto.inner_product_param
         outputs = positive(self, parameter.num_output, "inner_product_param.num_output")
         self._outputs = outputs
@@ -34,7 +34,7 @@ class InnerProduct(Layer):
             )
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """The axes before `axis`, and num_output."""
+        """Return the axes before `axis`, and num_output."""
         inputs = math.prod(bottoms[0][self._axis :])
         if inputs != self._inputs:
             raise self.error(
@@ -44,7 +44,7 @@ class InnerProduct(Layer):
         return [(*bottoms[0][: self._axis], self._outputs)]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The product, and Intel's fused ReLU where it is asked for."""
+        """Return the product, with Intel's fused ReLU if requested."""
         x = bottoms[0]
         if self._axis != x.dim() - 1:
             x = x.flatten(self._axis)
@@ -63,7 +63,7 @@ class Embed(Layer):
     no_gradient_to = (0,)
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Make the matrix and the bias."""
+        """Create the matrix and the bias."""
         parameter = self.proto.embed_param
         outputs = positive(self, parameter.num_output, "embed_param.num_output")
         inputs = positive(self, parameter.input_dim, "embed_param.input_dim")
@@ -76,11 +76,11 @@ class Embed(Layer):
             )
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """Those of the bottom, and num_output."""
+        """Return the bottom's axes, and num_output."""
         return [(*bottoms[0], int(self.proto.embed_param.num_output))]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The rows."""
+        """Return the rows."""
         try:
             rows = F.embedding(bottoms[0].long(), self.params[0].data)
         except IndexError as error:

@@ -1,4 +1,4 @@
-"""The windows of convolutions: their sizes, steps and borders along each spatial axis."""
+"""The windows of convolutions: sizes, steps and borders along each spatial axis."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sirtaki_caffe.layers.checks import axis_in
 
 @dataclass(frozen=True)
 class Windows:
-    """One number a spatial axis in each field.
+    """One number per spatial axis in each field.
 
     Args:
-        axis: Of the channels; the spatial axes follow it.
-        kernel: Elements of a window.
-        stride: From a window to the next.
+        axis: The axis of the channels; the spatial axes follow it.
+        kernel: The elements of a window.
+        stride: The distance between windows.
         pad: Zeros at each end of the axis.
-        dilation: From an element of a window to the next.
+        dilation: The distance between elements of a window.
     """
 
     axis: int
@@ -30,18 +30,18 @@ class Windows:
 
     @property
     def extent(self) -> tuple[int, ...]:
-        """From the first element of a window to its last, both included."""
+        """Return the distance from the first element of a window to its last, inclusive."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
 
     def outputs(self, spatial: Sequence[int]) -> tuple[int, ...]:
-        """How many whole windows an input has."""
+        """Return the number of whole windows in an input."""
         return tuple(
             (size + 2 * p - e) // s + 1
             for size, p, e, s in zip(spatial, self.pad, self.extent, self.stride, strict=True)
         )
 
     def inputs(self, spatial: Sequence[int]) -> tuple[int, ...]:
-        """The size of which this many windows are, for a transposed convolution."""
+        """Return the input size with this number of windows, for a transposed convolution."""
         return tuple(
             s * (size - 1) + e - 2 * p
             for size, p, e, s in zip(spatial, self.pad, self.extent, self.stride, strict=True)
@@ -49,7 +49,7 @@ class Windows:
 
 
 def windows_of(layer: Layer, bottom: Shape) -> Windows:
-    """Read `convolution_param`, where a number may be given once or for each spatial axis."""
+    """Read `convolution_param`, where a number may be given once or per spatial axis."""
     parameter = layer.proto.convolution_param
     axis = axis_in(layer, parameter.axis, len(bottom), "convolution_param.axis")
     axes = len(bottom) - axis - 1
@@ -66,7 +66,7 @@ def windows_of(layer: Layer, bottom: Shape) -> Windows:
 def _sizes(
     layer: Layer, parameter: Any, axes: int, many: str, single: str, default: int | None
 ) -> tuple[int, ...]:
-    """Of a field `many`, or of `single`_h and `single`_w."""
+    """Return the values of a field `many`, or of `single`_h and `single`_w."""
     given = [int(v) for v in getattr(parameter, many)]
     names = [f"{single}_h", f"{single}_w"] if single else []
     if any(parameter.HasField(name) for name in names):

@@ -1,4 +1,4 @@
-"""Layers that move elements and leave or fold their values."""
+"""Layers that move elements, unchanged or reduced."""
 
 from sirtaki_caffe.layers.shapes import folding, items, joining, reshaping, routing
 

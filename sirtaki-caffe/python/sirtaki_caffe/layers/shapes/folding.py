@@ -1,4 +1,4 @@
-"""Axes folded into fewer numbers."""
+"""Reduction of axes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from sirtaki_caffe.layers.base import Layer, Shape, layer
+from sirtaki_caffe.layers.base import Layer, Shape, Share, layer
 from sirtaki_caffe.layers.checks import axis_in
-from sirtaki_caffe.layers.shares import Share
 
 _SUM, _ASUM, _SUMSQ, _MEAN = 1, 2, 3, 4
 
@@ -24,15 +23,15 @@ class Reduction(Layer):
         self.keeps_means = self.proto.reduction_param.operation in (_SUM, _MEAN)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """The axes before."""
+        """Return the axes before `axis`."""
         return [tuple(bottoms[0][: self._axis])]
 
     def top_shares(self, tops: Sequence[Shape]) -> list[Share]:
-        """A number made of all items, unless the axis of these stays."""
+        """Return a number made of all items, unless the axis of items remains."""
         return [max(self.shares) if self._axis else min(max(self.shares), Share.MEAN)]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         x = bottoms[0].flatten(self._axis)
         operation = self.proto.reduction_param.operation
         if operation == _ASUM:
@@ -47,7 +46,7 @@ class Reduction(Layer):
         return [y if coefficient == 1 else y * coefficient]
 
     def _of_all(self, x: torch.Tensor) -> torch.Tensor:
-        """A number whose mean over the processes is that of the whole batch."""
+        """Return a number whose mean over the processes is that of the whole batch."""
         if self.proto.reduction_param.operation == _MEAN:
             return x.sum() / self.per_process(x.numel())
         return x.sum() * self.processes
@@ -55,11 +54,11 @@ class Reduction(Layer):
 
 @layer("ArgMax")
 class ArgMax(Layer):
-    """The places of the top_k greatest elements, or with `out_max_val` their values.
+    """The indices of the top_k largest elements, or with `out_max_val` their values.
 
-    Along `axis` they take its place. Without it an item is one list: the top is (items, 1, top_k),
-    or (items, 2, top_k) with places and values, and has at least as many axes as the bottom. Of
-    equal elements that with the greater place comes first.
+    Along `axis` they replace the elements. Without it, an item is one list: the top is (items, 1,
+    top_k), or (items, 2, top_k) with indices and values, and has at least as many axes as the
+    bottom. Of equal elements, the one with the larger index comes first.
     """
 
     no_gradient_to = (0,)
@@ -74,7 +73,7 @@ class ArgMax(Layer):
             raise self.error("its bottom has no axes")
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """As the class says."""
+        """See the class."""
         shape, axis = bottoms[0], self._axis
         size = 1
         for length in shape[1:] if axis is None else [shape[axis]]:
@@ -90,7 +89,7 @@ class ArgMax(Layer):
         return [(shape[0], rows, best, *[1] * (len(shape) - 3))]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         parameter = self.proto.argmax_param
         x = bottoms[0].detach()
         shape = self.shapes([tuple(x.shape)])[0]

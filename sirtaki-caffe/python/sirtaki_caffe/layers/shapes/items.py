@@ -1,4 +1,4 @@
-"""Some of the items of a batch."""
+"""Selection of a batch's items."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from collections.abc import Sequence
 
 import torch
 
-from sirtaki_caffe.layers.base import Layer, Shape, layer
-from sirtaki_caffe.layers.shares import Share
+from sirtaki_caffe.layers.base import Layer, Shape, Share, layer
 
 
 @layer("BatchReindex")
 class BatchReindex(Layer):
-    """The items of the first bottom in the order that the second says, any of them repeatedly."""
+    """The items of the first bottom in the order given by the second, possibly repeated."""
 
     bottoms = (2, 2)
     no_gradient_to = (1,)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """As many items as the second bottom has numbers."""
+        """Return as many items as the second bottom has numbers."""
         if not bottoms[0] or len(bottoms[1]) != 1:
             raise self.error(
                 f"its second bottom must be a list of items, not of shape {list(bottoms[1])}"
@@ -27,7 +26,7 @@ class BatchReindex(Layer):
         return [(bottoms[1][0], *bottoms[0][1:])]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         x, chosen = bottoms[0], bottoms[1].long()
         if chosen.numel() and (int(chosen.min()) < 0 or int(chosen.max()) >= x.shape[0]):
             raise self.error(
@@ -38,7 +37,7 @@ class BatchReindex(Layer):
 
 @layer("Filter")
 class Filter(Layer):
-    """The items for which the last bottom, the selector, is not zero.
+    """The items with a nonzero value in the last bottom, the selector.
 
     Before the first pass the tops have the shapes of the bottoms, as in Caffe.
     """
@@ -54,7 +53,7 @@ class Filter(Layer):
             )
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """Those of the bottoms but the selector."""
+        """Return the shapes of the bottoms without the selector."""
         *data, selector = bottoms
         for index, shape in enumerate(data):
             if not shape or not selector or shape[0] != selector[0]:
@@ -64,11 +63,11 @@ class Filter(Layer):
         return list(data)
 
     def top_shares(self, tops: Sequence[Shape]) -> list[Share]:
-        """How many items are left depends on them."""
+        """Return chosen items: their number depends on the items."""
         return [Share.CHOSEN for _ in tops]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         *data, selector = bottoms
         chosen = selector.detach().reshape(-1).nonzero()[:, 0]
         return [x.index_select(0, chosen) for x in data]

@@ -1,4 +1,4 @@
-"""Several blobs made one, and one made several."""
+"""Joining and cutting of blobs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _SUM = 1
 class Eltwise(Layer):
     """Sum (with coefficients), product or maximum of blobs of one shape.
 
-    Of equal maxima the second of the first two has the gradient, and the first of the others.
-    `stable_prod_grad` makes no difference: the gradient of a product is always that of products.
+    Of equal maxima, the second of the first two gets the gradient, and the first of the others.
+    `stable_prod_grad` has no effect: the gradient of a product is always that of products.
     """
 
     bottoms = (2, None)
@@ -41,12 +41,12 @@ class Eltwise(Layer):
             )
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """That of the bottoms."""
+        """Return the shape of the bottoms."""
         same_shapes(self, bottoms)
         return [bottoms[0]]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         operation = self.proto.eltwise_param.operation
         if operation == _SUM and self._coefficients:
             y = bottoms[0] * self._coefficients[0]
@@ -65,7 +65,7 @@ class Eltwise(Layer):
 
 
 def _one_axis(owner: Layer, parameter: Any, old: str, rank: int, field: str) -> int:
-    """The field `axis`, or the older one that it replaced."""
+    """Return the field `axis`, or the older field that it replaced."""
     if parameter.HasField(old):
         if parameter.HasField("axis"):
             raise owner.error(f"{field} has both axis and {old}; keep axis")
@@ -79,7 +79,7 @@ def _one_axis(owner: Layer, parameter: Any, old: str, rank: int, field: str) -> 
 
 @layer("Concat")
 class Concat(Layer):
-    """Blobs one after the other along an axis."""
+    """Concatenation of blobs along an axis."""
 
     bottoms = (1, None)
     keeps_means = True
@@ -91,7 +91,7 @@ class Concat(Layer):
         )
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """The sizes added along the axis; the others must be equal."""
+        """Return the sum of the sizes along the axis; the others must be equal."""
         axis = self._axis
         first = bottoms[0]
         for index, shape in enumerate(bottoms):
@@ -105,7 +105,7 @@ class Concat(Layer):
         return [(*first[:axis], sum(s[axis] for s in bottoms), *first[axis + 1 :])]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         if len(bottoms) == 1:
             return [bottoms[0].view_as(bottoms[0])]
         return [torch.cat(list(bottoms), self._axis)]
@@ -132,7 +132,7 @@ class Slice(Layer):
         self._points = points
 
     def _sizes(self, size: int) -> list[int]:
-        """Of the parts."""
+        """Return the sizes of the parts."""
         tops = len(self.proto.top)
         if self._points:
             if self._points[-1] >= size:
@@ -146,10 +146,10 @@ class Slice(Layer):
         return [size // tops] * tops
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """Those of the parts."""
+        """Return the shapes of the parts."""
         shape, axis = bottoms[0], self._axis
         return [(*shape[:axis], s, *shape[axis + 1 :]) for s in self._sizes(shape[axis])]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         return list(bottoms[0].split(self._sizes(bottoms[0].shape[self._axis]), self._axis))

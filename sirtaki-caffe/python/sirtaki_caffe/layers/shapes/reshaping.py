@@ -1,4 +1,4 @@
-"""The same elements under another shape or in another order."""
+"""The same elements in another shape or order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sirtaki_caffe.layers.checks import axis_in, positive, rank_of
 
 @layer("Flatten")
 class Flatten(Layer):
-    """The axes from `axis` to `end_axis` made one."""
+    """Merges the axes from `axis` to `end_axis`."""
 
     keeps_means = True
 
@@ -26,12 +26,12 @@ class Flatten(Layer):
             raise self.error("flatten_param.end_axis is before axis")
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """As the class says."""
+        """See the class."""
         shape, axis, end = bottoms[0], self._axis, self._end + 1
         return [(*shape[:axis], math.prod(shape[axis:end]), *shape[end:])]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         x = bottoms[0]
         y = x.flatten(self._axis, self._end)
         return [y.view_as(y) if y is x else y]
@@ -39,7 +39,7 @@ class Flatten(Layer):
 
 @layer("Reshape")
 class Reshape(Layer):
-    """A shape for `num_axes` axes from `axis` on: 0 keeps a size, -1 is what is left."""
+    """A shape for `num_axes` axes from `axis` on: 0 keeps a size, -1 is the rest."""
 
     keeps_means = True
 
@@ -71,7 +71,7 @@ class Reshape(Layer):
                 )
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """As the class says."""
+        """See the class."""
         shape = bottoms[0]
         head, tail = shape[: self._axis], shape[self._end :]
         dims = [shape[self._axis + i] if d == 0 else d for i, d in enumerate(self._dims)]
@@ -93,7 +93,7 @@ class Reshape(Layer):
         return [made]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         x = bottoms[0]
         y = x.reshape(self.shapes([tuple(x.shape)])[0])
         return [y.view_as(y) if y is x else y]
@@ -101,7 +101,7 @@ class Reshape(Layer):
 
 @layer("Permute")
 class Permute(Layer):
-    """Intel's: the axes in another order; those not given come last, as they were."""
+    """Intel's: the axes in another order; those not given come last, in their old order."""
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
         """Check the order."""
@@ -114,17 +114,17 @@ class Permute(Layer):
         self._order = [*order, *(axis for axis in range(rank) if axis not in order)]
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """As the class says."""
+        """See the class."""
         return [tuple(bottoms[0][axis] for axis in self._order)]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         return [bottoms[0].permute(self._order).contiguous()]
 
 
 @layer("Crop")
 class Crop(Layer):
-    """The part of the first bottom that is as large as the second on the axes from `axis` on."""
+    """The part of the first bottom with the size of the second on the axes from `axis` on."""
 
     bottoms = (2, 2)
     no_gradient_to = (1,)
@@ -144,7 +144,7 @@ class Crop(Layer):
         self._offsets = given if len(given) == many else (given or [0]) * many
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """As the class says."""
+        """See the class."""
         shape, reference = bottoms
         rank_of(self, reference, len(shape))
         for axis, offset in enumerate(self._offsets, self._axis):
@@ -156,7 +156,7 @@ class Crop(Layer):
         return [(*shape[: self._axis], *reference[self._axis :])]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         y = bottoms[0]
         for axis, offset in enumerate(self._offsets, self._axis):
             y = y.narrow(axis, offset, bottoms[1].shape[axis])
@@ -174,12 +174,12 @@ class Tile(Layer):
         self._tiles = positive(self, parameter.tiles, "tile_param.tiles")
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """As the class says."""
+        """See the class."""
         shape, axis = bottoms[0], self._axis
         return [(*shape[:axis], shape[axis] * self._tiles, *shape[axis + 1 :])]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         repeats = [1] * bottoms[0].dim()
         repeats[self._axis] = self._tiles
         return [bottoms[0].repeat(repeats)]
@@ -187,11 +187,11 @@ class Tile(Layer):
 
 @layer("Reorg")
 class Reorg(Layer):
-    """Intel's and Darknet's exchange of places for channels, `stride` squared to one.
+    """Intel's and Darknet's exchange of positions for channels, `stride` squared to one.
 
-    Elements keep Darknet's order: they go to the places of a blob with fewer channels and larger
-    planes, and that memory is then read as one with more channels and smaller planes. From
-    Darknet's published code, not compared with Intel's.
+    Elements keep Darknet's order: they move to the positions of a blob with fewer channels and
+    larger planes, and that memory is then read as a blob with more channels and smaller planes.
+    This follows Darknet's published code and was not compared with Intel's.
     """
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
@@ -199,7 +199,7 @@ class Reorg(Layer):
         self._stride = positive(self, self.proto.reorg_param.stride, "reorg_param.stride")
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """As the class says."""
+        """See the class."""
         rank_of(self, bottoms[0], 4)
         items, channels, height, width = bottoms[0]
         s = self._stride
@@ -213,7 +213,7 @@ class Reorg(Layer):
         return [(items, channels * s**2, height // s, width // s)]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         x = bottoms[0]
         s = self._stride
         items, channels, height, width = x.shape

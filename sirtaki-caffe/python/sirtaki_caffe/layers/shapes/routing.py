@@ -1,4 +1,4 @@
-"""Blobs passed on, dropped and kept."""
+"""Passing on, dropping and keeping of blobs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from sirtaki_caffe.layers.base import Layer, Shape, layer
+from sirtaki_caffe.layers.base import Layer, Shape, Share, layer
 from sirtaki_caffe.layers.checks import filled
-from sirtaki_caffe.layers.shares import Share
 
 
 @layer("Split")
@@ -19,11 +18,11 @@ class Split(Layer):
     keeps_means = True
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """That of the bottom."""
+        """Return the shape of the bottom."""
         return [bottoms[0]] * len(self.proto.top)
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Views."""
+        """Return views."""
         return [bottoms[0].view_as(bottoms[0]) for _ in self.proto.top]
 
     def backward(
@@ -33,7 +32,7 @@ class Split(Layer):
         top_diffs: Sequence[torch.Tensor | None],
         wanted: Sequence[bool],
     ) -> list[torch.Tensor | None]:
-        """The sum."""
+        """Return the sum."""
         diffs = [diff for diff in top_diffs if diff is not None]
         if not wanted[0] or not diffs:
             return [None]
@@ -52,11 +51,11 @@ class Silence(Layer):
     keeps_means = True
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """None."""
+        """Return no shapes."""
         return []
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Nothing."""
+        """Return nothing."""
         return []
 
 
@@ -67,7 +66,7 @@ class Parameter(Layer):
     bottoms = (0, 0)
 
     def setup(self, bottoms: Sequence[Shape]) -> None:
-        """Make the blob."""
+        """Create the blob."""
         parameter = self.proto.parameter_param
         if not parameter.HasField("shape") or any(dim < 0 for dim in parameter.shape.dim):
             raise self.error("parameter_param.shape is missing or has negative sizes")
@@ -76,14 +75,14 @@ class Parameter(Layer):
         self.params = [filled(self, shape, zeros, "parameter_param")]
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """That of the blob."""
+        """Return the shape of the blob."""
         return [tuple(self.params[0].data.shape)]
 
     def top_shares(self, tops: Sequence[Shape]) -> list[Share]:
-        """No part of the batch."""
+        """Return that it is no part of the batch."""
         return [Share.SAME]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The blob itself."""
+        """Return the blob itself."""
         blob = self.params[0].data
         return [blob.view_as(blob)]

@@ -1,4 +1,4 @@
-"""Boxes: (xmin, ymin, xmax, ymax), as parts of the image's width and height."""
+"""Boxes: (xmin, ymin, xmax, ymax), as fractions of the image's width and height."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ CORNER, CENTER_SIZE, CORNER_SIZE = 1, 2, 3
 
 
 def sizes(boxes: torch.Tensor, pixels: bool = False) -> torch.Tensor:
-    """Their areas, 0 where an end is before its beginning.
+    """Return the areas of boxes, 0 if an end precedes its start.
 
     Args:
-        boxes: Of shape (…, 4).
-        pixels: The last pixel is part of a box.
+        boxes: Array of shape (…, 4).
+        pixels: Whether the last pixel is part of a box.
     """
     sides = boxes[..., 2:] - boxes[..., :2]
     area = (sides + 1).prod(-1) if pixels else sides.prod(-1)
@@ -20,7 +20,7 @@ def sizes(boxes: torch.Tensor, pixels: bool = False) -> torch.Tensor:
 
 
 def overlaps(a: torch.Tensor, b: torch.Tensor, pixels: bool = False) -> torch.Tensor:
-    """The intersection over union of each of `a` with each of `b`; shape (len(a), len(b)).
+    """Return the intersection over union of each of `a` and each of `b`; shape (len(a), len(b)).
 
     In pixels, boxes that do not touch have an intersection of one pixel, as in Caffe.
     """
@@ -35,12 +35,12 @@ def overlaps(a: torch.Tensor, b: torch.Tensor, pixels: bool = False) -> torch.Te
 
 
 def _centres(boxes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The centres and the sides of boxes."""
+    """Return the centres and the sides of boxes."""
     return (boxes[..., :2] + boxes[..., 2:]) / 2, boxes[..., 2:] - boxes[..., :2]
 
 
 def encode(code: int, priors: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
-    """What a net is to say so that priors become boxes; not yet divided by variances."""
+    """Return the predictions that turn priors into boxes, not yet divided by variances."""
     if code == CORNER:
         return boxes - priors
     centres, sides = _centres(priors)
@@ -51,7 +51,7 @@ def encode(code: int, priors: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor
 
 
 def decode(code: int, priors: torch.Tensor, said: torch.Tensor) -> torch.Tensor:
-    """The boxes that a net means, by what it said times the variances."""
+    """Return the boxes from a net's predictions times the variances."""
     if code == CORNER:
         return priors + said
     centres, sides = _centres(priors)
@@ -65,14 +65,14 @@ def decode(code: int, priors: torch.Tensor, said: torch.Tensor) -> torch.Tensor:
 def kept_by_nms(
     boxes: torch.Tensor, scores: torch.Tensor, threshold: float, top_k: int = -1, eta: float = 1.0
 ) -> torch.Tensor:
-    """Which boxes are left, best first, if none overlaps a better one by more than a threshold.
+    """Return the boxes left, best first, if none overlaps a better one by more than a threshold.
 
     Args:
-        boxes: Candidates.
-        scores: Of each; equal ones stay in their order.
-        threshold: Of the intersection over union.
-        top_k: Only so many of the best are looked at; -1: all.
-        eta: Lowers the threshold after each box that is kept, while it is above 0.5.
+        boxes: The candidates.
+        scores: The score of each; the order of equal ones is kept.
+        threshold: The threshold of the intersection over union.
+        top_k: The number of best boxes to consider; -1: all.
+        eta: The factor of the threshold after each kept box, while it is above 0.5.
     """
     order = scores.argsort(descending=True, stable=True)
     order = order[:top_k] if top_k > -1 else order

@@ -1,4 +1,4 @@
-"""DetectionEvaluate: which detections are right."""
+"""DetectionEvaluate: classifies detections as right or wrong."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ class DetectionEvaluate(Layer):
     """Bottoms: detections, boxes of the images; rows of five numbers.
 
     First for each class (-1, class, boxes, -1, -1); then for each detection (image, label, score,
-    whether it is right, whether it is wrong), neither where it is of a difficult box that is not
-    to be evaluated.
+    right, wrong), both 0 if it belongs to a difficult box that is not evaluated.
     """
 
     bottoms = (2, 2)
@@ -36,8 +35,8 @@ class DetectionEvaluate(Layer):
             raise self.error("detection_evaluate_param.overlap_threshold must be positive")
         self._labels = [c for c in range(p.num_classes) if c != p.background_label_id]
         self._sizes: list[ImageSize] = []
-        self._seen = 0  # images of the batches before
-        self._batch = 0  # images of a batch: the most that one has had
+        self._seen = 0  # images of the earlier batches
+        self._batch = 0  # the largest number of images in a batch so far
         if p.name_size_file:
             try:
                 self._sizes = read_sizes(p.name_size_file)
@@ -48,7 +47,7 @@ class DetectionEvaluate(Layer):
         self.shapes(bottoms)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """A row a class, and as many as there are detections."""
+        """Return a row per class, and one per detection."""
         if len(bottoms[0]) != 4 or tuple(bottoms[0][:2]) != (1, 1) or bottoms[0][3] != 7:
             raise self.error(
                 f"its bottom 0 must be detections (1, 1, boxes, 7), not {list(bottoms[0])}"
@@ -57,7 +56,7 @@ class DetectionEvaluate(Layer):
         return [(1, 1, len(self._labels) + bottoms[0][2], 5)]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         p = self._param
         rows = bottoms[0].detach().cpu().reshape(-1, 7)
         rows = rows[rows[:, 1] != -1]
@@ -75,9 +74,9 @@ class DetectionEvaluate(Layer):
         return [torch.cat([part.reshape(-1, 5) for part in parts])[None, None]]
 
     def _size(self, image: int) -> ImageSize:
-        """Of an image of the batch; its line is that of its record, of which each process has some.
+        """Return the size of an image in the batch; its line is its record's, divided by process.
 
-        Caffe goes on by a line for each image that has a detection.
+        Caffe advances by a line for each image with a detection.
         """
         world = self.context.world
         return self._sizes[((self._seen + image) * world.size + world.rank) % len(self._sizes)]

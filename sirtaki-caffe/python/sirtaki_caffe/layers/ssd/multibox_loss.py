@@ -1,9 +1,10 @@
-"""MultiBoxLoss: what a detector says of priors, against the boxes of the images."""
+"""MultiBoxLoss: a detector's predictions for priors, against the boxes of the images."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,9 +12,7 @@ import torch.nn.functional as F
 
 from sirtaki_caffe.layers.base import Layer, Shape, layer
 from sirtaki_caffe.layers.loss_normalizer import LossNormalizer
-from sirtaki_caffe.layers.ssd.boxes import CENTER_SIZE, decode, encode
-from sirtaki_caffe.layers.ssd.matching import NONE, match
-from sirtaki_caffe.layers.ssd.mining import HARD_EXAMPLE, NO_MINING, mine
+from sirtaki_caffe.layers.ssd.boxes import CENTER_SIZE, decode, encode, kept_by_nms, overlaps, sizes
 from sirtaki_caffe.layers.ssd.truth import Truth, check_label_shape, check_predictions, truths
 
 _L2 = 0
@@ -35,9 +34,8 @@ class _Chosen:
 class MultiBoxLoss(Layer):
     """Bottoms: locations, scores, priors, boxes of the images; the top is the loss.
 
-    Priors are matched with boxes; those without a box learn to be background, the hardest ones
-    only. Of several processes each has its own images; what the loss is divided by is counted
-    over all of them.
+    Priors are matched with boxes; the hardest of those without a box learn to be background. Each
+    process has its own images; the divisor of the loss is counted over all processes.
     """
 
     bottoms = (4, 4)
@@ -65,14 +63,14 @@ class MultiBoxLoss(Layer):
         self.shapes(bottoms)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """A number."""
+        """Return the shape of a scalar."""
         p = self._param
         check_predictions(self, bottoms, p.num_classes, p.share_location)
         check_label_shape(self, bottoms[3], 3)
         return [()]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         p = self._param
         images, count = check_predictions(
             self, [tuple(b.shape) for b in bottoms], p.num_classes, p.share_location
@@ -122,7 +120,7 @@ class MultiBoxLoss(Layer):
         variances: torch.Tensor,
         found: Sequence[Truth],
     ) -> tuple[_Chosen, _Chosen]:
-        """The priors of the batch that count, with a box and without."""
+        """Return the priors of the batch that count, with and without a box."""
         p = self._param
         threshold = p.overlap_threshold if p.match_type == _PER_PREDICTION else None
         matched = []
@@ -159,7 +157,7 @@ class MultiBoxLoss(Layer):
         truth: Truth,
         matches: np.ndarray,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The losses of all priors of an image, and their boxes."""
+        """Return the losses of all priors of an image, and their boxes."""
         p = self._param
         everything = self._of_image(image, np.arange(len(matches)), matches, truth, conf)
         losses = self._conf_losses(conf[image], everything.label)
@@ -176,7 +174,7 @@ class MultiBoxLoss(Layer):
     def _of_image(
         self, image: int, places: np.ndarray, matches: np.ndarray, truth: Truth, like: torch.Tensor
     ) -> _Chosen:
-        """Some priors of an image with what they are to learn."""
+        """Return some priors of an image with their targets."""
         p = self._param
         boxes = torch.from_numpy(np.maximum(matches[places], 0))
         has_box = torch.from_numpy(matches[places] >= 0)
@@ -210,13 +208,13 @@ class MultiBoxLoss(Layer):
     def _loc_losses(
         self, loc: torch.Tensor, priors: torch.Tensor, variances: torch.Tensor, at: _Chosen
     ) -> torch.Tensor:
-        """Of each coordinate of some priors, which have a box."""
+        """Return the losses of each coordinate of some priors, which have a box."""
         p = self._param
         prior, variance = priors[at.prior], variances[at.prior]
         said = loc[at.image, at.prior, at.label if not p.share_location else 0]
         wanted = encode(p.code_type, prior, at.box) / variance
         if p.encode_variance_in_target:
-            # The value is divided by the variance, its gradient is not, as in Caffe.
+            # The value is divided by the variance, but its gradient is not, as in Caffe.
             said = said + (said / variance - said).detach()
         d = said - wanted
         size = d.abs()
@@ -231,7 +229,7 @@ class MultiBoxLoss(Layer):
         return losses
 
     def _conf_losses(self, scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Of each of some priors."""
+        """Return the losses of some priors."""
         if self._param.conf_loss_type != _LOGISTIC:
             return F.cross_entropy(scores, labels, reduction="none")
         wanted = F.one_hot(labels, scores.shape[1]).to(scores.dtype)
@@ -241,3 +239,92 @@ class MultiBoxLoss(Layer):
 def _joined(parts: Sequence[_Chosen]) -> _Chosen:
     columns = zip(*(vars(part).values() for part in parts), strict=True)
     return _Chosen(*(torch.cat(column) for column in columns))
+
+
+NO_MINING, MAX_NEGATIVE, HARD_EXAMPLE = 0, 1, 2
+_LEAST_SIZE = 1e-5
+
+
+def mine(
+    param: Any, matches: np.ndarray, most: np.ndarray, losses: torch.Tensor, boxes: torch.Tensor
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the priors of one image that count: with a box, and without.
+
+    Args:
+        param: A MultiBoxLossParameter.
+        matches: The box of each prior.
+        most: The overlap of each with its nearest box.
+        losses: The loss of each prior.
+        boxes: The boxes for removing near candidates, with `nms_param`.
+
+    Returns:
+        The numbers of the positive priors, and of the negative ones.
+    """
+    positive = np.flatnonzero(matches >= 0)
+    if param.mining_type == MAX_NEGATIVE:
+        candidates = np.flatnonzero((matches == NONE) & (most < param.neg_overlap))
+        count = min(int(len(positive) * param.neg_pos_ratio), len(candidates))
+    else:
+        candidates = np.flatnonzero(matches >= NONE)
+        count = min(int(param.sample_size), len(candidates))
+    if param.HasField("nms_param") and param.nms_param.nms_threshold > 0:
+        candidates = _spread(param.nms_param, candidates, losses, boxes)
+    hardest = losses[torch.from_numpy(candidates)].argsort(descending=True, stable=True)
+    chosen = np.sort(candidates[hardest[:count].numpy()])
+    if param.mining_type == MAX_NEGATIVE:
+        return positive, chosen
+    return chosen[matches[chosen] >= 0], chosen[matches[chosen] == NONE]
+
+
+def _spread(
+    nms: Any, candidates: np.ndarray, losses: torch.Tensor, boxes: torch.Tensor
+) -> np.ndarray:
+    places = torch.from_numpy(candidates)
+    places = places[sizes(boxes[places]) >= _LEAST_SIZE]
+    top_k = nms.top_k if nms.HasField("top_k") else -1
+    kept = kept_by_nms(boxes[places], losses[places], nms.nms_threshold, top_k, nms.eta)
+    found: np.ndarray = places[kept].numpy()
+    return found
+
+
+NONE, IGNORED = -1, -2
+_LEAST = 1e-6
+
+
+def match(
+    priors: torch.Tensor, boxes: torch.Tensor, threshold: float | None, inside_only: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the matched box of each prior, and its overlap with the nearest box.
+
+    Each box gets the prior that overlaps it most, the best pair first; of equal ones the lower
+    prior, then the lower box.
+
+    Args:
+        priors: Array of shape (priors, 4).
+        boxes: The boxes of one image.
+        threshold: The minimum overlap for other priors to match their nearest box; None: never.
+        inside_only: Whether to ignore priors that are partly outside of the image.
+
+    Returns:
+        For each prior the index of a box, NONE or IGNORED; and the overlap.
+    """
+    found = np.full(len(priors), NONE)
+    if inside_only:
+        found[((priors < 0) | (priors > 1)).any(1).numpy()] = IGNORED
+    if not len(boxes):
+        return found, np.zeros(len(priors))
+    pairs = overlaps(priors, boxes).double().numpy()
+    pairs[pairs <= _LEAST] = 0
+    pairs[found == IGNORED] = 0
+    nearest, most = pairs.argmax(1), pairs.max(1)
+    left = pairs.copy()
+    for _ in range(len(boxes)):
+        prior, box = divmod(int(left.argmax()), len(boxes))
+        if left[prior, box] == 0:
+            break
+        found[prior] = box
+        left[prior], left[:, box] = 0, 0
+    if threshold is not None:
+        near = (found == NONE) & (most >= threshold) & (most > 0)
+        found[near] = nearest[near]
+    return found, most

@@ -1,4 +1,4 @@
-"""DetectionOutput: from what a detector says to boxes with classes and scores."""
+"""DetectionOutput: converts a detector's predictions to boxes with classes and scores."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sirtaki_caffe.layers.ssd.truth import check_predictions
 class DetectionOutput(Layer):
     """Bottoms: locations, probabilities, priors; rows (image, label, score, corners).
 
-    Of each class near boxes leave the best; of each image keep_top_k. Rows are in the order of
-    image, label, score. If a batch has none, there is a row of -1 for each image.
+    For each class the best of overlapping boxes remain, and for each image keep_top_k. Rows are
+    ordered by image, label, score. A batch without any has a row of -1 for each image.
     """
 
     bottoms = (3, 4)
@@ -39,13 +39,13 @@ class DetectionOutput(Layer):
         self._saving = Saving.of(self, p.save_output_param, p.num_classes, p.background_label_id)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """Before anything is known, one row."""
+        """Return one row, before the number is known."""
         p = self._param
         check_predictions(self, bottoms, p.num_classes, p.share_location)
         return [(1, 1, 1, 7)]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         p = self._param
         images, count = check_predictions(
             self, [tuple(b.shape) for b in bottoms], p.num_classes, p.share_location
@@ -70,7 +70,7 @@ class DetectionOutput(Layer):
         return [torch.cat(rows)[None, None].to(bottoms[0].device)]
 
     def _of_image(self, image: int, boxes: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Its rows; boxes are (priors, 1 or classes, 4)."""
+        """Return its rows; boxes are (priors, 1 or classes, 4)."""
         p = self._param
         parts = [torch.zeros(0, 7, dtype=boxes.dtype)]
         for label in range(p.num_classes):

@@ -1,4 +1,4 @@
-"""PriorBox: the boxes from which a detector's predictions start."""
+"""PriorBox: the default boxes of a detector's predictions."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from collections.abc import Sequence
 
 import torch
 
-from sirtaki_caffe.layers.base import Layer, Shape, layer
+from sirtaki_caffe.layers.base import Layer, Shape, Share, layer
 from sirtaki_caffe.layers.checks import rank_of
-from sirtaki_caffe.layers.shares import Share
 
 
 @layer("PriorBox")
 class PriorBox(Layer):
-    """For each place of the first bottom its boxes in the image; in the second row variances.
+    """The boxes at each position of the first bottom, in the image, and a row of variances.
 
-    The top has the shape (1, 2, height * width * boxes * 4). The second bottom is the image, of
-    which the size is taken. Sizes are made whole numbers, as in Caffe.
+    The top has the shape (1, 2, height * width * boxes * 4). The second bottom is the image, which
+    determines the size. Sizes are rounded to integers, as in Caffe.
     """
 
     bottoms = (2, 2)
@@ -55,7 +54,7 @@ class PriorBox(Layer):
         return found
 
     def _pair(self, both: str, high: str, wide: str) -> tuple[float, float] | None:
-        """A height and a width that may be given together or one by one; None: neither."""
+        """Return a height and a width, given together or separately; None: neither."""
         p = self.proto.prior_box_param
         if not any(p.HasField(name) for name in (both, high, wide)):
             return None
@@ -70,16 +69,16 @@ class PriorBox(Layer):
         return found
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """As the class says."""
+        """See the class."""
         height, width = bottoms[0][2:]
         return [(1, 2, height * width * len(self._sides()) * 4)]
 
     def top_shares(self, tops: Sequence[Shape]) -> list[Share]:
-        """The same in all processes."""
+        """Return that it is the same in all processes."""
         return [Share.SAME for _ in tops]
 
     def _sides(self) -> list[tuple[float, float]]:
-        """Width and height of the boxes of a place, in pixels."""
+        """Return the width and height of the boxes at a position, in pixels."""
         p = self.proto.prior_box_param
         found: list[tuple[float, float]] = []
         for index, size in enumerate(p.min_size):
@@ -93,7 +92,7 @@ class PriorBox(Layer):
         return found
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """As the class says."""
+        """See the class."""
         (height, width), image = bottoms[0].shape[2:], bottoms[1].shape[2:]
         image_height, image_width = self._image or image
         step_h, step_w = self._steps or (image_height / height, image_width / width)

@@ -1,4 +1,4 @@
-"""Detections written to files, in the formats of VOC, COCO and ILSVRC."""
+"""Files of detections, in the formats of VOC, COCO and ILSVRC."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _FORMATS = ("VOC", "COCO", "ILSVRC")
 
 
 def in_pixels(boxes: torch.Tensor, size: ImageSize, resize: Any = None) -> torch.Tensor:
-    """Boxes of an image of a size, clipped; what `resize_param` had padded is taken away.
+    """Return clipped boxes in pixels of an image, without the padding of `resize_param`.
 
     Args:
-        boxes: Of shape (boxes, 4).
-        size: Of the image before it was resized.
+        boxes: Array of shape (boxes, 4).
+        size: The size of the image before resizing.
         resize: A ResizeParameter, or None.
     """
     boxes = boxes.clamp(0, 1)
@@ -41,11 +41,11 @@ def _without_padding(boxes: torch.Tensor, size: ImageSize, resize: Any) -> torch
 
 
 class Saving:
-    """Collects detections; after the last image the files are written, and it begins again.
+    """Collects detections; writes the files after the last image, and starts again.
 
     Args:
         param: A SaveOutputParameter.
-        classes: How many there are.
+        classes: The number of classes.
         background: The class without a file.
 
     Raises:
@@ -73,7 +73,7 @@ class Saving:
 
     @classmethod
     def of(cls, owner: Layer, param: Any, classes: int, background: int) -> Saving | None:
-        """What a layer saves; None where the directory or one of the two files is not given."""
+        """Return the saving of a layer; None unless the directory and both files are given."""
         if not (param.output_directory and param.label_map_file and param.name_size_file):
             return None
         try:
@@ -82,7 +82,7 @@ class Saving:
             raise owner.error(f"save_output_param: {error}") from error
 
     def add(self, rows: torch.Tensor) -> None:
-        """Take the detections (image, label, score, corners) of the next image."""
+        """Add the detections (image, label, score, corners) of the next image."""
         size = self._sizes[self._image]
         resize = self._param.resize_param if self._param.HasField("resize_param") else None
         boxes = in_pixels(rows[:, 3:], size, resize)

@@ -1,4 +1,4 @@
-"""What a label blob (1, 1, boxes, 8) says is in the images."""
+"""The boxes in a label blob (1, 1, boxes, 8)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Truth:
 
     Args:
         labels: Their classes.
-        boxes: Of shape (boxes, 4).
-        difficult: Which of them are hard to see.
+        boxes: Array of shape (boxes, 4).
+        difficult: The boxes that are hard to see.
     """
 
     labels: torch.Tensor
@@ -37,18 +37,18 @@ def check_label_shape(owner: Layer, shape: Shape, place: int) -> None:
 def truths(
     owner: Layer, rows: torch.Tensor, images: int, classes: int, background: int, difficult: bool
 ) -> list[Truth]:
-    """The boxes of each image.
+    """Return the boxes of each image.
 
     Args:
-        owner: Whose bottom it is.
+        owner: The layer of the bottom.
         rows: (boxes, 8): image, label, instance, corners, difficult; an image of -1 is none.
-        images: How many there are.
-        classes: Labels are below this.
+        images: The number of images.
+        classes: The upper bound of labels.
         background: The label that no box may have.
-        difficult: Whether difficult boxes count.
+        difficult: Whether to include difficult boxes.
 
     Raises:
-        LayerError: An image or a label is not there.
+        LayerError: An image or a label does not exist.
     """
     rows = rows.detach().cpu()
     rows = rows[rows[:, 0] != -1]
@@ -83,7 +83,7 @@ def _check_rows(
 def check_predictions(
     owner: Layer, bottoms: Sequence[Shape], classes: int, share_location: bool
 ) -> tuple[int, int]:
-    """Check locations, scores and priors against each other; returns images and priors."""
+    """Check locations, scores and priors against each other; return images and priors."""
     loc, conf, priors = bottoms[:3]
     if classes < 1:
         raise owner.error("num_classes must be given; the background is one of them")

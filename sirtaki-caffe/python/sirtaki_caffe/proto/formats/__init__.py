@@ -1,1 +1,1 @@
-"""Binary messages and HDF5, down to their bytes."""
+"""Binary messages and HDF5, at the level of bytes."""

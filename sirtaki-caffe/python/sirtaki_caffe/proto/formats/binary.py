@@ -23,26 +23,26 @@ NAME, V1_LAYERS, LAYER = 1, 2, 100
 V0_LAYER = 1
 BLOBS, V1_BLOBS, V0_BLOBS = 7, 6, 50
 
-#: A net has no more layers, blobs, and bytes besides them, so that a small file fills no memory.
+#: Limits of a net's layers, blobs and other bytes, so that a small file cannot fill the memory.
 MOST_LAYERS = 100_000
 MOST_BLOBS = 1_000_000
 _MOST_BESIDES = 16 << 20
 
-# More than a tag and a length have.
+# More bytes than a tag and a length.
 _AHEAD = 64
 
-# The forks gave one number to two messages; the type of the layer tells which it is.
+# The forks assigned one number to two messages; the layer's type distinguishes them.
 _SMOOTH_L1, _SMOOTH_L1_HERE = 148, 10148
 
-#: The blobs of a layer: values, and gradients where they are to be kept.
+#: The blobs of a layer: values, and gradients if they are kept.
 Blobs = Sequence[tuple[Array, Array | None]]
 
 
 def read_net(path: str | Path) -> Any:
-    """The net of a binary file, as it was written: of any version, with its blobs.
+    """Return the net of a binary file unchanged: any version, with its blobs.
 
     Raises:
-        CaffeError: The file cannot be read, or is no net.
+        CaffeError: The file cannot be read, or is not a net.
     """
     with refused(path, "binary net"):
         data = read_bytes(path, LARGEST)
@@ -60,7 +60,7 @@ def read_net(path: str | Path) -> Any:
 
 
 def _check_strings(message: Any) -> None:
-    """Refuse strings that are not UTF-8: protobuf reads them, and gives bytes in their place."""
+    """Refuse strings that are not UTF-8, which protobuf would return as bytes."""
     for field, value in message.ListFields():
         values = value if is_repeated(field) else (value,)
         if field.type == FieldDescriptor.TYPE_STRING:
@@ -86,7 +86,7 @@ def _check_sizes(data: memoryview) -> None:
 
 
 def _besides(layer: memoryview, blobs: int) -> int:
-    """How much of a layer is no blob; the blobs themselves count a little."""
+    """Return the size of a layer without its blobs, which count a little themselves."""
     size = 0
     for number, _, value in wire.fields(layer):
         if number == V0_LAYER and blobs == V1_BLOBS:
@@ -99,18 +99,18 @@ def _besides(layer: memoryview, blobs: int) -> int:
 
 
 def _size_of(value: wire.Content) -> int:
-    """The bytes of a field, and of what reading it makes besides."""
+    """Return the bytes of a field, and of the objects created to read it."""
     return 16 if isinstance(value, int) else 16 + len(value)
 
 
 def write_net(path: str | Path, net: Any, blobs: Sequence[Blobs] | None = None) -> None:
-    """Write a net of the present version as Caffe does: fields in ascending order of numbers.
+    """Write a net of the current version like Caffe: fields in ascending order of numbers.
 
     Args:
-        path: The file; what it held before stays until all is written.
+        path: The file; its old contents remain until writing is complete.
         net: A NetParameter.
-        blobs: Those of each layer, which are written with no more of the net than its name and
-            layers; None: the ones that are in the messages, and all of the net.
+        blobs: The blobs of each layer, written with only the name and layers of the net; None: the
+            blobs in the messages, with the complete net.
 
     Raises:
         CaffeError: It cannot be written, or has more than 2 GiB.
@@ -144,7 +144,7 @@ def write_net(path: str | Path, net: Any, blobs: Sequence[Blobs] | None = None) 
 
 
 def _net_fields(net: Any, only_name: bool) -> tuple[bytes, bytes]:
-    """The fields of a serialized NetParameter before its layers, and behind them."""
+    """Return the fields of a serialized NetParameter before its layers, and after them."""
     rest = type(net)()
     for field, value in net.ListFields():
         if field.number == NAME or not (only_name or field.number == LAYER):
@@ -160,7 +160,7 @@ def _size(array: Array, diff: Array | None) -> int:
 
 
 def _layer_fields(layer: Any, with_blobs: bool) -> tuple[list[bytes], list[bytes]]:
-    """The fields of a serialized LayerParameter: up to its blobs, and those behind them."""
+    """Return the fields of a serialized LayerParameter before its blobs, and after them."""
     pieces = []
     for number, field in wire.raw_fields(memoryview(layer.SerializeToString(deterministic=True))):
         if number == _SMOOTH_L1_HERE:
@@ -175,7 +175,7 @@ def _layer_fields(layer: Any, with_blobs: bool) -> tuple[list[bytes], list[bytes
 
 @contextlib.contextmanager
 def refused(path: str | Path, what: str) -> Iterator[None]:
-    """Turns what goes wrong in reading a file into a CaffeError that names it."""
+    """Convert errors of reading a file to a CaffeError that names it."""
     try:
         yield
     except (wire.WireError, DecodeError) as error:
@@ -185,11 +185,11 @@ def refused(path: str | Path, what: str) -> Iterator[None]:
 
 
 def top_fields(path: str | Path) -> Iterator[tuple[int, int, wire.Content]]:
-    """The fields of a message that fills a file, of which one at a time is in memory.
+    """Yield the fields of a message that fills a file, with one at a time in memory.
 
     Raises:
         OSError: The file cannot be read.
-        WireError: It is no message.
+        WireError: It is not a message.
     """
     with Path(path).open("rb") as file:
         size = file.seek(0, os.SEEK_END)

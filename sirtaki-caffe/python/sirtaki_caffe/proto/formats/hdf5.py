@@ -1,7 +1,7 @@
 """Weights and states in HDF5.
 
-What a dataset says of its size is compared to what the file holds of it before it is read, and
-what leads to other files, or needs more than the library itself, is refused.
+The declared size of a dataset is compared with its size in the file before it is read. Links to
+other files, and datasets that need more than the library itself, are refused.
 """
 
 from __future__ import annotations
@@ -9,23 +9,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sirtaki_caffe.errors import CaffeError
-from sirtaki_caffe.proto.blobs import Array
+from sirtaki_caffe.proto.blobs import Array, Saved
 from sirtaki_caffe.proto.files import reason, written_beside
-
-if TYPE_CHECKING:
-    from sirtaki_caffe.proto.weights import Saved
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 _DEEPEST = 64
-# deflate, shuffle, fletcher32: what the library always has; others load code.
+# deflate, shuffle, fletcher32: always in the library; other filters load code.
 _FILTERS = {1, 2, 3}
-# Bytes of numbers for one of the file: zeros can be packed much closer.
+# Bytes of numbers per byte of the file: zeros can be compressed much more.
 _MOST_INFLATED = 64
 _MOST_BLOBS = 1000
 
@@ -34,7 +31,7 @@ _NAMES = {"iteration": "iter"}
 
 
 def is_hdf5(path: str | Path) -> bool:
-    """Whether a file begins as HDF5 does.
+    """Return whether a file begins like HDF5.
 
     Raises:
         CaffeError: It cannot be read.
@@ -47,10 +44,10 @@ def is_hdf5(path: str | Path) -> bool:
 
 
 def read_layers(path: str | Path) -> list[tuple[str, list[Array | None]]]:
-    """The layers of a file of weights, and their blobs; None in place of one that is not there.
+    """Return the layers of a weights file, and their blobs; None for missing blobs.
 
     Raises:
-        CaffeError: It cannot be read, or holds no weights.
+        CaffeError: It cannot be read, or contains no weights.
     """
     with _opened(path) as file:
         data = _child(file, "data")
@@ -62,7 +59,7 @@ def read_layers(path: str | Path) -> list[tuple[str, list[Array | None]]]:
 def write_layers(
     path: str | Path, layers: Sequence[str], blobs: Mapping[str, Sequence[Saved]]
 ) -> None:
-    """Write weights: for each layer a group, for each blob that it owns a dataset in it.
+    """Write weights: a group for each layer, with a dataset for each blob that it owns.
 
     Raises:
         CaffeError: It cannot be written.
@@ -83,7 +80,7 @@ def write_layers(
 def _check_names(
     path: str | Path, layers: Sequence[str], blobs: Mapping[str, Sequence[Saved]]
 ) -> None:
-    """A name with "/" is a group in others: none may have the place of a blob."""
+    """Check names: one with "/" is nested in other groups, and must not replace a blob."""
     seen: set[str] = set()
     taken = {f"{name}/{index}" for name, saved in blobs.items() for index in range(len(saved))}
     for name in layers:
@@ -98,10 +95,10 @@ def _check_names(
 
 
 def read_state(path: str | Path) -> dict[str, Any]:
-    """The fields of `State` that a file holds.
+    """Return the fields of `State` in a file.
 
     Raises:
-        CaffeError: It cannot be read, or holds no state.
+        CaffeError: It cannot be read, or contains no state.
     """
     with _opened(path) as file:
         reader = _Reader(path)
@@ -130,7 +127,7 @@ def write_state(path: str | Path, state: Mapping[str, Any], plateau: bool) -> No
     Args:
         path: The file.
         state: The fields of a `State`.
-        plateau: Whether to write what policy "plateau" needs.
+        plateau: Whether to write the data of policy "plateau".
 
     Raises:
         CaffeError: It cannot be written.
@@ -139,7 +136,7 @@ def write_state(path: str | Path, state: Mapping[str, Any], plateau: bool) -> No
         for field in _NUMBERS if plateau else _NUMBERS[:2]:
             kind = np.float32 if field == "minimum_loss" else np.int32
             file[_NAMES.get(field, field)] = np.array([state[field]], kind)
-        # As H5LTmake_dataset_string does: of a fixed length, with a zero at its end.
+        # Like H5LTmake_dataset_string: of fixed length, with a terminating zero.
         name = state["learned_net"].encode() + b"\0"
         h5py = _h5py()
         kind = h5py.h5t.C_S1.copy()
@@ -153,7 +150,7 @@ def write_state(path: str | Path, state: Mapping[str, Any], plateau: bool) -> No
 
 
 class _Reader:
-    """Reads the groups and datasets of a file, each once, and no more than the file can hold."""
+    """Reads the groups and datasets of a file, each once, and no more than the file can contain."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = path
@@ -161,7 +158,7 @@ class _Reader:
         self._left = _MOST_INFLATED * Path(path).stat().st_size
 
     def layers(self, group: Any, name: str, depth: int) -> Iterator[tuple[str, list[Any]]]:
-        """The layers in a group; a name with "/" has a group for each of its parts."""
+        """Yield the layers in a group; a name with "/" is a nested group for each of its parts."""
         if depth > _DEEPEST:
             raise CaffeError(f"{self._path}: more than {_DEEPEST} groups in one another")
         blobs: dict[int, Array] = {}
@@ -179,7 +176,7 @@ class _Reader:
             yield from self.layers(child, f"{name}/{key}" if name else key, depth + 1)
 
     def history(self, group: Any) -> Iterator[Array]:
-        """The blobs 0, 1, … of a group."""
+        """Yield the blobs 0, 1, … of a group."""
         for index in range(len(group)):
             child = _child(group, str(index))
             if child is None:
@@ -187,7 +184,7 @@ class _Reader:
             yield self.array(child, f"history, blob {index}")
 
     def array(self, dataset: Any, what: str) -> Array:
-        """The numbers of a dataset, float64 if it is so, else float32."""
+        """Return the numbers of a dataset, as float64 if stored so, else float32."""
         self._check(dataset, what)
         if dataset.dtype.kind not in "fiu":
             raise CaffeError(f"{self._path}: {what} holds no numbers")
@@ -195,7 +192,7 @@ class _Reader:
         return array.astype(np.float64 if array.dtype == np.float64 else np.float32, copy=False)
 
     def string(self, dataset: Any, what: str) -> str:
-        """The string that a dataset is."""
+        """Return the string in a dataset."""
         self._check(dataset, what)
         value = dataset[()]
         if not isinstance(value, bytes):
@@ -203,7 +200,7 @@ class _Reader:
         return value.split(b"\0")[0].decode("utf-8", "surrogateescape")
 
     def _check(self, dataset: Any, what: str) -> None:
-        """Refuse a dataset that says more than the file holds of it, or lies elsewhere."""
+        """Refuse a dataset that declares more data than the file has, or is stored elsewhere."""
         h5py = _h5py()
         if not isinstance(dataset, h5py.Dataset) or dataset.shape is None:
             raise CaffeError(f"{self._path}: {what} is no array")
@@ -258,7 +255,7 @@ def _created(path: str | Path) -> Iterator[Any]:
 
 
 def _child(group: Any, key: str) -> Any:
-    """What a group holds under a name; None if there is nothing."""
+    """Return the object with a name in a group, or None."""
     h5py = _h5py()
     link = group.get(key, getlink=True)
     if link is None:

@@ -1,7 +1,7 @@
-"""Protobuf's binary format: as much as files of weights need, without a copy of the numbers.
+"""Protobuf's binary format, as far as weights files need it, without copies of the numbers.
 
-Reading goes field by field through memory that the file fills: what a length says is compared
-to what is there before anything is made of it.
+Fields are read one by one from the file's memory: a declared length is compared with the available
+bytes before anything is created from it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import numpy as np
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _FIXED = {FIXED32: 4, FIXED64: 8}
 
-#: What a field holds: a number, or the bytes of a string, a message, fixed numbers.
+#: The content of a field: a number, or the bytes of a string, a message or fixed-size numbers.
 Content = int | memoryview
 
 
 class WireError(ValueError):
-    """Bytes that are no message."""
+    """Bytes that are not a message."""
 
 
 def fields(data: memoryview) -> Iterator[tuple[int, int, Content]]:
-    """The fields of a message: number, wire type, content.
+    """Yield the fields of a message: number, wire type, content.
 
-    Fixed numbers of one field that follow each other are one content.
+    Consecutive fixed-size numbers of one field form one content.
 
     Raises:
-        WireError: It is none.
+        WireError: The bytes are invalid.
     """
     at = 0
     while at < len(data):
@@ -37,10 +37,10 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, Content]]:
 
 
 def raw_fields(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """The fields of a message: number, and all its bytes.
+    """Yield the fields of a message: number, and all its bytes.
 
     Raises:
-        WireError: It is none.
+        WireError: The bytes are invalid.
     """
     at = 0
     while at < len(data):
@@ -50,7 +50,7 @@ def raw_fields(data: memoryview) -> Iterator[tuple[int, memoryview]]:
 
 
 def _field(data: memoryview, start: int) -> tuple[int, int, Content, int]:
-    """The field that begins at `start`, and where it ends."""
+    """Return the field that begins at `start`, and its end."""
     tag, at = varint(data, start)
     number, kind = tag >> 3, tag & 7
     if number == 0:
@@ -71,7 +71,7 @@ def _field(data: memoryview, start: int) -> tuple[int, int, Content, int]:
 
 
 def _run(data: memoryview, start: int, tag: int, size: int) -> memoryview:
-    """The fixed numbers from `start` on that all have the same tag, which has `tag` bytes."""
+    """Return the fixed-size numbers from `start` on with the same tag, of `tag` bytes."""
     width = tag + size
     most = (len(data) - start) // width
     if most == 0:
@@ -94,7 +94,7 @@ def _run(data: memoryview, start: int, tag: int, size: int) -> memoryview:
 
 
 def varint(data: memoryview, at: int) -> tuple[int, int]:
-    """The number that begins at `at`, and where it ends.
+    """Return the number that begins at `at`, and its end.
 
     Raises:
         WireError: There is none.
@@ -112,10 +112,10 @@ def varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def signed(value: Content) -> int:
-    """The int32 or int64 that a varint holds.
+    """Return the int32 or int64 in a varint.
 
     Raises:
-        WireError: The field holds no varint.
+        WireError: The field is not a varint.
     """
     if not isinstance(value, int):
         raise WireError("bytes where a number is expected")
@@ -123,10 +123,10 @@ def signed(value: Content) -> int:
 
 
 def content(value: Content) -> memoryview:
-    """The bytes of a field.
+    """Return the bytes of a field.
 
     Raises:
-        WireError: It holds a number.
+        WireError: The field is a number.
     """
     if isinstance(value, int):
         raise WireError("a number where bytes are expected")
@@ -134,10 +134,10 @@ def content(value: Content) -> memoryview:
 
 
 def string(value: Content) -> str:
-    """The text of a field.
+    """Return the text of a field.
 
     Raises:
-        WireError: It holds none.
+        WireError: The field is not text.
     """
     try:
         return bytes(content(value)).decode()
@@ -146,7 +146,7 @@ def string(value: Content) -> str:
 
 
 def varints(values: Iterable[int]) -> bytes:
-    """Numbers, one behind the other."""
+    """Return consecutive numbers."""
     out = bytearray()
     for each in values:
         value = each & (2**64 - 1)
@@ -158,20 +158,20 @@ def varints(values: Iterable[int]) -> bytes:
 
 
 def head(number: int, size: int) -> bytes:
-    """The beginning of a field that holds `size` bytes."""
+    """Return the beginning of a field with `size` bytes."""
     return varints([number << 3 | BYTES, size])
 
 
 def tagged(number: int, data: bytes) -> bytes:
-    """A field that holds bytes."""
+    """Return a field with bytes."""
     return head(number, len(data)) + data
 
 
 def counted(number: int, value: int) -> bytes:
-    """A field that holds a varint."""
+    """Return a field with a varint."""
     return varints([number << 3 | VARINT, value])
 
 
 def single(number: int, value: float) -> bytes:
-    """A field that holds a float."""
+    """Return a field with a float."""
     return varints([number << 3 | FIXED32]) + struct.pack("<f", value)

@@ -1,1 +1,1 @@
-"""The text format: tokens, parser, and what is kept unread."""
+"""The text format: tokens, parser, and text that is kept unparsed."""

@@ -1,7 +1,7 @@
-"""Messages of which not all fields are known: those of layers that are not built here.
+"""Messages with unknown fields: those of layers that are not implemented here.
 
-Their text is read whatever stands in it. What no field is known for is kept as it was read, in
-the field `as_read` that these messages have in caffe.proto, and printed again so.
+Their text is read whatever it contains. The text of unknown fields is kept unchanged in the field
+`as_read`, which these messages have in caffe.proto, and printed again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from sirtaki_caffe.proto.grammar.tokens import Tokens
 
-#: The name of the field that keeps what was not understood.
+#: The name of the field for unparsed text.
 AS_READ = "as_read"
 
 _DEEPEST = 32
@@ -18,17 +18,17 @@ _LONGEST = 1 << 16
 
 
 def is_opaque(descriptor: Any) -> bool:
-    """Whether a message takes fields that are not known."""
+    """Return whether a message accepts unknown fields."""
     return AS_READ in descriptor.fields_by_name
 
 
 def keep_field(tokens: Tokens, message: Any, start: int) -> None:
-    """Read over the content of an unknown field, whose name has been read, and keep its text.
+    """Skip the content of an unknown field, whose name has been read, and keep its text.
 
     Args:
-        tokens: What comes after the name.
-        message: The message that is being read.
-        start: Where the name began.
+        tokens: The tokens after the name.
+        message: The message being read.
+        start: The start of the name.
 
     Raises:
         CaffeError: It is not the text of any field.

@@ -1,7 +1,8 @@
-"""Reading protobuf's text format into messages, with errors that tell line and column."""
+"""Parsing of protobuf's text format, with errors that contain line and column."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from sirtaki_caffe.errors import suggestion
 from sirtaki_caffe.proto.grammar import opaque
 from sirtaki_caffe.proto.grammar.tokens import Tokens, shown, unquoted
 
-#: A file holds no more messages, so that a small file does not fill the memory.
+#: A limit of a file's messages, so that a small file cannot fill the memory.
 MOST_MESSAGES = 200_000
 
 _INTEGERS = {
@@ -21,6 +22,8 @@ _INTEGERS = {
     FieldDescriptor.TYPE_UINT32: (0, 2**32 - 1),
     FieldDescriptor.TYPE_UINT64: (0, 2**64 - 1),
 }
+# As in protobuf's C++ parser, neither is a float.
+_OCTAL_OR_HEXADECIMAL = re.compile("0[0-9xX]")
 _BOOLS = {"true": True, "t": True, "True": True, "false": False, "f": False, "False": False}
 _BOOLS |= {"1": True, "0": False}
 _WORDS = {"inf": float("inf"), "infinity": float("inf"), "nan": float("nan")}
@@ -28,7 +31,7 @@ _WORDS = {"inf": float("inf"), "infinity": float("inf"), "nan": float("nan")}
 
 @dataclass(frozen=True)
 class _Field:
-    """What is to be known of a field; `message` is None where it holds scalars."""
+    """A field's description; `message` is None for scalars."""
 
     name: str
     repeated: bool
@@ -38,7 +41,7 @@ class _Field:
 
 @dataclass(frozen=True)
 class _Message:
-    """What is to be known of a message."""
+    """A message's description."""
 
     name: str
     fields: dict[str, _Field]
@@ -47,11 +50,11 @@ class _Message:
 
 
 class Parser:
-    """Reads one text.
+    """Parser of one text.
 
     Args:
         text: The text.
-        where: What errors call it.
+        where: Its name in errors.
     """
 
     def __init__(self, text: str, where: str) -> None:
@@ -59,10 +62,10 @@ class Parser:
         self._messages = 0
 
     def read(self, message: Any) -> None:
-        """Fill a message with the whole text.
+        """Fill a message from the whole text.
 
         Raises:
-            CaffeError: The text is not one of this message.
+            CaffeError: The text is not that of this message.
         """
         known = _known(message.DESCRIPTOR)
         while self._tokens.kind != "end":
@@ -152,12 +155,12 @@ def _field(field: Any) -> _Field:
 
 
 def is_repeated(field: Any) -> bool:
-    """Whether a field may occur many times."""
+    """Return whether a field may be repeated."""
     return _is(field, "repeated")
 
 
 def _is(field: Any, label: str) -> bool:
-    # Protobuf 4 knows the label only, protobuf 7 the property only.
+    # Protobuf 4 has only the label, protobuf 7 only the property.
     known = getattr(field, f"is_{label}", None)
     if known is None:
         return bool(field.label == getattr(FieldDescriptor, f"LABEL_{label.upper()}"))
@@ -206,7 +209,7 @@ def _float(tokens: Tokens) -> float:
     word = tokens.word
     if tokens.kind == "name" and word.lower() in _WORDS:
         value = _WORDS[word.lower()]
-    elif tokens.kind == "number" and word[:2] not in ("0x", "0X"):
+    elif tokens.kind == "number" and not _OCTAL_OR_HEXADECIMAL.match(word):
         value = float(word.rstrip("fF"))
     else:
         raise tokens.error(f"expected a number, found {tokens.found()}")
@@ -215,11 +218,13 @@ def _float(tokens: Tokens) -> float:
 
 
 def _bool(tokens: Tokens, field: str) -> bool:
-    if tokens.kind not in ("name", "number") or tokens.word not in _BOOLS:
+    word = tokens.word
+    if tokens.kind == "number" and re.fullmatch("0[xX]0*[01]|0*[01]", word):
+        word = word[-1]
+    if tokens.kind not in ("name", "number") or word not in _BOOLS:
         raise tokens.error(f"'{field}' is true or false, found {tokens.found()}")
-    value = _BOOLS[tokens.word]
     tokens.advance()
-    return value
+    return _BOOLS[word]
 
 
 def _enum(tokens: Tokens, field: str, numbers: dict[str, int]) -> int:

@@ -1,4 +1,4 @@
-"""Where something stands in a text that has been read before."""
+"""Positions in a text that has already been parsed."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from sirtaki_caffe.proto.grammar.tokens import Tokens, unquoted
 
 
 def field_place(text: str, where: str, field: str) -> str:
-    """`solver.prototxt:3:1`, the place of a field of the outermost message.
+    """Return `solver.prototxt:3:1`, the place of a field in the outermost message.
 
     Args:
-        text: The text, which has been parsed.
-        where: What errors call it.
-        field: The field's name; where the text does not have it, `where` alone is returned.
+        text: The parsed text.
+        where: Its name in errors.
+        field: The field's name; if the text lacks it, `where` alone is returned.
     """
     tokens = Tokens(text, where)
     for depth, start, name in _fields(tokens):
@@ -23,7 +23,7 @@ def field_place(text: str, where: str, field: str) -> str:
 
 
 def layer_lines(text: str, name: str) -> list[int]:
-    """The lines where layers of a name begin, in the text of a net."""
+    """Return the lines of layers with a given name in the text of a net."""
     lines: list[int] = []
     tokens, line = Tokens(text, ""), 0
     for depth, start, field in _fields(tokens):
@@ -37,14 +37,14 @@ def layer_lines(text: str, name: str) -> list[int]:
 
 
 def _fields(tokens: Tokens) -> Iterator[tuple[int, int, str]]:
-    """How deep each field lies, where it begins and its name; `tokens` are behind the name."""
+    """Yield each field's depth, start and name; `tokens` are after the name."""
     depth = 0
     while tokens.kind != "end":
         if tokens.kind == "name":
             start, name = tokens.start, tokens.word
             tokens.advance()
             yield depth, start, name
-            # A value that is a word is no field.
+            # A word used as a value is no field.
             if tokens.skip(":") and tokens.kind == "name":
                 tokens.advance()
             continue

@@ -1,4 +1,4 @@
-"""The words of protobuf's text format, each with its place in the file."""
+"""The tokens of protobuf's text format, with their places in the file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sirtaki_caffe.errors import CaffeError
 
 Kind = Literal["name", "number", "string", "symbol", "end"]
 
-# No pattern repeats a group: Python remembers each repetition, which fills the memory.
+# No pattern repeats a group: Python stores each repetition, which would fill the memory.
 _SPACE = re.compile(r"[ \t\r\n\f\v]*")
 _PLAIN = {quote: re.compile(rf"[^{quote}\\\n]*") for quote in "'\""}
 _TOKEN = re.compile(
@@ -37,17 +37,17 @@ _LETTERS = {
 
 
 class Tokens:
-    """The words of a text, one at a time.
+    """The tokens of a text, one at a time.
 
     Args:
         text: The text.
-        where: What errors call it, a path for instance.
+        where: Its name in errors, for example a path.
 
     Attributes:
-        kind: What the present word is; "end" behind the last one.
-        word: The present word.
-        start: Where it begins.
-        stop: Where the word before it ended.
+        kind: The kind of the current word; "end" after the last one.
+        word: The current word.
+        start: Its start.
+        stop: The end of the previous word.
     """
 
     def __init__(self, text: str, where: str) -> None:
@@ -60,10 +60,10 @@ class Tokens:
         self.advance()
 
     def advance(self) -> None:
-        """Go on to the next word.
+        """Advance to the next word.
 
         Raises:
-            CaffeError: What comes next is none.
+            CaffeError: The next characters are no word.
         """
         self.stop = self._end
         self.start = self._after_space()
@@ -79,7 +79,7 @@ class Tokens:
         self.word = self._text[self.start : self._end]
 
     def _after_space(self) -> int:
-        """Where the next word begins, behind blanks and comments."""
+        """Return the start of the next word, after blanks and comments."""
         at = self._end
         while True:
             blank = _SPACE.match(self._text, at)
@@ -90,7 +90,7 @@ class Tokens:
             at = line if line >= 0 else len(self._text)
 
     def _after_string(self) -> int:
-        """Where the string that begins here ends."""
+        """Return the end of the string that begins here."""
         quote = self._text[self.start]
         at = self.start + 1
         while True:
@@ -103,31 +103,31 @@ class Tokens:
             at += 2
 
     def skip(self, symbol: str) -> bool:
-        """Go on if the present word is this symbol, and say whether it was."""
+        """Advance if the current word is this symbol; return whether it was."""
         if self.word == symbol and self.kind == "symbol":
             self.advance()
             return True
         return False
 
     def slice(self, start: int) -> str:
-        """The text from `start` to the end of the word before the present one."""
+        """Return the text from `start` to the end of the previous word."""
         return self._text[start : self.stop]
 
     def error(self, why: str, at: int | None = None) -> CaffeError:
-        """An error with the place of the present word, or of `at`; to be raised."""
+        """Return an error with the place of the current word, or of `at`."""
         return CaffeError(f"{self.place(self.start if at is None else at)}: {why}")
 
     def place(self, at: int) -> str:
-        """A place of the text as errors show it: `net.prototxt:12:3`, with line and column."""
+        """Return a place in the text for errors: `net.prototxt:12:3`, with line and column."""
         column = at - (self._text.rfind("\n", 0, at) + 1) + 1
         return f"{self._where}:{self.line(at)}:{column}"
 
     def line(self, at: int) -> int:
-        """The line of a place, counted from 1."""
+        """Return the line number of a place, from 1."""
         return self._text.count("\n", 0, at) + 1
 
     def found(self) -> str:
-        """The present word as errors show it."""
+        """Return the current word for errors."""
         if self.kind == "end":
             return "the end of the file"
         return shown(self.word) if self.kind != "string" else shown(self.word[1:-1])
@@ -141,15 +141,15 @@ class Tokens:
 
 
 def shown(word: str) -> str:
-    """A word in quotes, shortened if it is long."""
+    """Return a word in quotes, shortened if it is long."""
     return f"'{word}'" if len(word) <= 60 else f"'{word[:57]}...'"
 
 
 def unquoted(word: str) -> bytes:
-    """What a quoted word stands for.
+    """Return the content of a quoted word.
 
     Raises:
-        ValueError: An escape in it is unknown.
+        ValueError: It contains an unknown escape.
     """
     content = word[1:-1].encode("utf-8", "surrogateescape")
     return _ESCAPE.sub(_unescaped, content) if b"\\" in content else content
@@ -172,7 +172,7 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 
 def quoted(content: str | bytes) -> str:
-    """The word that stands for some content, in ASCII."""
+    """Return the quoted word for some content, in ASCII."""
     data = content.encode() if isinstance(content, str) else content
     return '"' + "".join(_QUOTED[byte] for byte in data) + '"'
 

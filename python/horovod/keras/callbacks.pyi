@@ -1,0 +1,1 @@
+from sirtaki.keras.callbacks import *

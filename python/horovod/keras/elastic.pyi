@@ -1,0 +1,1 @@
+from sirtaki.keras.elastic import *

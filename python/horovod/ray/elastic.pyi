@@ -1,0 +1,1 @@
+from sirtaki.ray.elastic import *

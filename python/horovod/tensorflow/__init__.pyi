@@ -1,0 +1,3 @@
+from sirtaki.core.facade import *
+from sirtaki.tensorflow import *
+from sirtaki.tensorflow.mpi_ops import *

@@ -1,0 +1,1 @@
+from sirtaki.tensorflow.compression import *

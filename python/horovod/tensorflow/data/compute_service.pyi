@@ -1,0 +1,1 @@
+from sirtaki.tensorflow.data.compute_service import *

@@ -1,0 +1,2 @@
+from sirtaki.core.facade import *
+from sirtaki.tensorflow.mpi_ops import *

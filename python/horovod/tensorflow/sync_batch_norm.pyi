@@ -1,0 +1,1 @@
+from sirtaki.tensorflow.sync_batch_norm import *

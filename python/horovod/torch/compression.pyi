@@ -1,0 +1,1 @@
+from sirtaki.torch.compression import *

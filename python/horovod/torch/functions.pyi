@@ -1,0 +1,1 @@
+from sirtaki.torch.functions import *

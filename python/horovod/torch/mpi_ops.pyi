@@ -1,0 +1,2 @@
+from sirtaki.core.facade import *
+from sirtaki.torch.mpi_ops import *

@@ -1,0 +1,1 @@
+from sirtaki.torch.sync_batch_norm import *

@@ -1,0 +1,1 @@
+"""Checks what works on this machine, and why something does not."""

@@ -1,0 +1,1 @@
+"""Compares several hosts: the doctor on each of them, and the network between them."""

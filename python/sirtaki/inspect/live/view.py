@@ -1,0 +1,183 @@
+"""The data about a job that `sirtaki top` shows in every form."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sirtaki.hang.analysis import analyse
+from sirtaki.hang.answers import Job, compare, exposed_share, job_of
+from sirtaki.hang.report import doing, spans
+from sirtaki.questions.asking import ask_launcher
+from sirtaki.questions.collect import collect
+from sirtaki.questions.messages import Question, RankAnswer, RankWork
+
+# Shares of the time, as in `sirtaki trace report`.
+SHARES = ("COMPUTE", "EXPOSED", "COMM", "WAIT")
+HEADINGS = ("RANK", "STEP", *SHARES, "CPU", "BYTES/S", "MEMORY", "DOES")
+_RATES = ("step", "operations", "bytes", "communicating", "waiting")
+_FIRST_SECONDS = 0.5
+
+
+class Looks:
+    """Samples a job, and compares each sample with the previous one.
+
+    The ranks are asked at most once per `interval`, however many callers there are.
+
+    Args:
+        job: Its name.
+        interval: Seconds between two samples.
+    """
+
+    def __init__(self, job: str, interval: float) -> None:
+        self.job = job
+        self.interval = interval
+        self._lock = threading.Lock()
+        self._before: Job | None = None
+        self._states: Mapping[int, RankWork] = {}
+        self._at = 0.0
+        self._seen: dict[str, Any] | None = None
+
+    def look(self) -> dict[str, Any] | None:
+        """Return the result of `view`, at most an interval old; None if no rank is left."""
+        with self._lock:
+            if self._before is None:
+                self._look()
+                time.sleep(min(self.interval, _FIRST_SECONDS))
+                self._look()
+            elif time.monotonic() - self._at >= self.interval:
+                self._look()
+            return self._seen
+
+    @property
+    def answered(self) -> bool:
+        """Whether the operations of some rank were known in the last sample."""
+        return self._before is not None and any(one.known for one in self._before.ranks.values())
+
+    def _look(self) -> None:
+        # A launcher on this host knows the ranks of other hosts too.
+        answers = ask_launcher(self.job, Question.RATES) or collect(self.job, Question.RATES)
+        now = time.monotonic()
+        found = job_of(answers)
+        if self._before is not None:
+            compare(self._before, found, now - self._at)
+        self._before, self._at = found, now
+        # Killed ranks leave their records behind.
+        left = any("work" in answer or answer["state"] for answer in answers)
+        self._seen = view(self.job, found, answers, self._states) if left else None
+        self._states = states_of(answers)
+
+
+def states_of(answers: Iterable[RankAnswer]) -> dict[int, RankWork]:
+    """Return by rank what the ranks reported about themselves and others of their host."""
+    return {
+        state["rank"]: state
+        for answer in answers
+        for world in answer.get("work") or ()
+        if world["whole"]
+        for state in world["ranks"]
+    }
+
+
+def view(
+    job: str,
+    found: Job,
+    answers: Sequence[RankAnswer],
+    earlier: Mapping[int, RankWork],
+) -> dict[str, Any]:
+    """Return what `--json` prints.
+
+    Args:
+        job: The job's name.
+        found: The state of the ranks, compared with an earlier sample.
+        answers: The same as returned by `collect`.
+        earlier: The result of `states_of` for the earlier sample.
+
+    Returns:
+        ``job``, and ``ranks``: of each ``rank``, ``host``, ``pid``, ``step`` (seconds),
+        ``operations`` and ``bytes`` (per second), ``exposed`` (blocked in our calls), ``computing``
+        (not blocked), ``communicating`` (with an operation open), ``waiting``, ``cpu`` (shares of
+        the time), ``memory`` (bytes), ``does``, ``waits_for`` (ranks), and ``slowest``. Unknown
+        values, such as those of ranks on other hosts, are None.
+    """
+    rates = states_of(answers)
+    memory = {answer["rank"]: answer["memory"] for answer in answers}
+    missed = analyse(found).missed
+    slowest = _slowest(rates)
+    ranks = []
+    for rank, one in sorted(found.ranks.items()):
+        told: Mapping[str, Any] = rates.get(rank, {})
+        known = {name: told.get(name) for name in _RATES}
+        exposed = None
+        if rank in rates and rank in earlier:
+            exposed = exposed_share(earlier[rank], rates[rank])
+        ranks.append(
+            {
+                "rank": rank,
+                "host": one.host,
+                "pid": one.pid or None,
+                **known,
+                "exposed": exposed,
+                "computing": None if exposed is None else 1.0 - exposed,
+                "cpu": one.share,
+                "memory": memory.get(rank),
+                "does": doing(one),
+                "waits_for": sorted({each for m in missed if rank in m.has for each in m.missing}),
+                "slowest": rank == slowest,
+            }
+        )
+    return {"job": job, "ranks": ranks}
+
+
+def _slowest(rates: Mapping[int, RankWork]) -> int | None:
+    """Return the rank that waits least, if the others wait for a tenth of the time or more."""
+    waiting = {
+        rank: share for rank, one in rates.items() if (share := one.get("waiting")) is not None
+    }
+    if len(waiting) < 2 or max(waiting.values()) - min(waiting.values()) < 0.1:
+        return None
+    return min(waiting, key=waiting.__getitem__)
+
+
+def table(seen: Mapping[str, Any]) -> list[str]:
+    """Return the lines of the view."""
+    rows = [HEADINGS, *map(cells, seen["ranks"])]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(text.rjust(width) for text, width in zip(row[:-1], widths, strict=False))
+        + f"  {row[-1]}"
+        for row in rows
+    ]
+
+
+def cells(one: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the cells under `HEADINGS` for a rank of `view`."""
+    step = one["step"]
+    does = one["does"]
+    if one["waits_for"]:
+        does += f", for rank {spans(one['waits_for'])}"
+    shares = ("computing", "exposed", "communicating", "waiting", "cpu")
+    return (
+        f"{one['rank']}{'*' if one['slowest'] else ' '}",
+        "-" if step is None else f"{step * 1e3:.1f} ms",
+        *(_percent(one[name]) for name in shares),
+        _amount(one["bytes"]),
+        _amount(one["memory"]),
+        does,
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"
+
+
+def _amount(count: float | None) -> str:
+    if count is None:
+        return "-"
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

@@ -1,1 +1,0 @@
-"""What works on this machine, and why something does not."""

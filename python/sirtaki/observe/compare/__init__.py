@@ -1,0 +1,1 @@
+"""`sirtaki bench compare`: a PyTorch script over Gloo and over Sirtaki, in turns."""

@@ -1,0 +1,1 @@
+"""Questions to the ranks and the launcher of a running job, and their answers."""

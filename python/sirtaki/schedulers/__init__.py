@@ -1,0 +1,1 @@
+"""Schedulers and process starters, each in a file of its own."""

@@ -1,0 +1,77 @@
+"""PBS (OpenPBS, PBS Professional, Torque)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sirtaki.schedulers.host_lists import count_names, read_lines
+from sirtaki.schedulers.job_script import SubmitRequest, bash_script, given
+from sirtaki.schedulers.scheduler import Agents, Scheduler, number_of, present
+from sirtaki.schedulers.start import Environ
+
+_HOSTS = "PBS_NODEFILE"
+
+
+class Pbs(Scheduler):
+    """A job of qsub, in which pbsdsh starts tasks if it is on the PATH."""
+
+    name = "pbs"
+    shown = ("PBS_JOBID", _HOSTS)
+    job_variable = "PBS_JOBID"
+    slot = "line(s) of $PBS_NODEFILE"
+    cure = "raise mpiprocs= in its -l select="
+    # A task of pbsdsh has the environment of the job's submission, not ours.
+    inherits = False
+    submit = ("qsub", "-")
+    of_task = ("PBS_NODENUM", "PBS_TASKNUM", "PBS_VNODENUM", "TMPDIR")
+
+    def job(self, environ: Environ) -> str | None:
+        """See `Scheduler`."""
+        return environ.get("PBS_JOBID") if environ.get(_HOSTS) else None
+
+    def hosts(self, environ: Environ) -> dict[str, int]:
+        """See `Scheduler`: each line of the file with a host's name is a slot."""
+        return count_names(read_lines(environ[_HOSTS], _HOSTS), _HOSTS)
+
+    def starter(self, environ: Environ) -> str:
+        """See `Scheduler`."""
+        return present("pbsdsh", environ)
+
+    def commands(self, agents: Agents) -> list[list[str]]:
+        """Return pbsdsh for the first line of each host in the list of hosts."""
+        lines = read_lines(agents.environ[_HOSTS], _HOSTS)
+        for host in agents.hosts:
+            if host not in lines:
+                raise ValueError(f"$PBS_NODEFILE has no line for {host}")
+        return [
+            ["pbsdsh", "-n", str(lines.index(host)), "--", *agents.program, str(number)]
+            for number, host in enumerate(agents.hosts)
+        ]
+
+    def cpus(self, environ: Environ, host: str) -> int | None:
+        """See `Scheduler`: the same on each host."""
+        return number_of(environ, "NCPUS") or None
+
+    def script(self, request: SubmitRequest, programs: Path) -> str:
+        """See `Scheduler`: for OpenPBS and PBS Pro."""
+        cores = request.ranks_per_node * request.threads
+        chunk = (
+            f"{request.nodes}:ncpus={cores}:mpiprocs={request.ranks_per_node}"
+            f":ompthreads={request.threads}"
+        )
+        if request.gpus:
+            chunk += f":ngpus={request.gpus}"
+        options = [
+            f"-N {request.name}",
+            f"-l select={chunk}",
+            "-l place=scatter",
+            "-j oe",
+            *given("-l walltime=", request.time),
+            *given("-A ", request.account),
+            *given("-q ", request.queue),
+            *given("-o ", request.output),
+        ]
+        return bash_script("#PBS", options, 'cd "$PBS_O_WORKDIR"', request, programs)
+
+
+PBS = Pbs()

@@ -1,0 +1,1 @@
+"""`sirtaki submit`: submits job scripts to schedulers."""

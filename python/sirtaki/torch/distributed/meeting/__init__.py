@@ -1,0 +1,1 @@
+"""The meeting of a group's members."""

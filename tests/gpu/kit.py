@@ -1,0 +1,197 @@
+"""Runs the checks on real GPUs one after another, and goes on when one fails.
+
+Each check has a limit of its own, and all together end within --seconds; a check that no longer
+fits is skipped by name. Writes one JSON, anew after each check, and prints a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# In a folder that pack.sh made everything lies together.
+PACKED = (HERE / "wheels").is_dir()
+EXAMPLES = HERE / "examples" if PACKED else HERE.parents[1] / "examples"
+NO_GPU = 77
+FIGURE = "figure "
+_KEPT_LINES = 40
+_GRACE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """A command, and the seconds that it may take."""
+
+    name: str
+    command: Sequence[str]
+    limit: float
+
+
+@dataclass
+class Result:
+    """How a check ended: passed, failed, timed out or skipped, and what it measured."""
+
+    name: str
+    outcome: str
+    seconds: float = 0.0
+    exit_code: int | None = None
+    figures: dict[str, float] = field(default_factory=dict)
+    output: list[str] = field(default_factory=list)
+
+
+def run_check(check: Check, limit: float) -> Result:
+    """Run a check for at most limit seconds, and leave none of its processes."""
+    begin = time.monotonic()
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            check.command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            process.wait(limit)
+            outcome = "failed" if process.returncode else "passed"
+        except subprocess.TimeoutExpired:
+            outcome = "timed out"
+        _end_session(process)
+        seconds = time.monotonic() - begin
+        output.seek(0)
+        lines = output.read().decode(errors="replace").splitlines()
+    return Result(
+        check.name,
+        outcome,
+        round(seconds, 1),
+        process.returncode,
+        dict(_figures(lines)),
+        [] if outcome == "passed" else lines[-_KEPT_LINES:],
+    )
+
+
+def _end_session(process: subprocess.Popen[bytes]) -> None:
+    """A launcher that is told to stop ends its ranks; what is left then is killed."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _figures(lines: Sequence[str]) -> Iterator[tuple[str, float]]:
+    """What a check measured: lines of "figure NAME VALUE", behind what the launcher puts first."""
+    for line in lines:
+        _, found, rest = line.partition(FIGURE)
+        words = rest.split()
+        if found and len(words) == 2:
+            with contextlib.suppress(ValueError):
+                yield words[0], float(words[1])
+
+
+def checks(devices: int) -> list[Check]:
+    """What there is to check on so many GPUs, the shortest first."""
+    horovodrun = [sys.executable, "-m", "sirtaki.launch.cli"]
+    mnist = str(EXAMPLES / "pytorch_mnist.py")
+    digits = ["--data-dir", str(HERE / "digits")] if PACKED else []
+
+    def ranks(
+        number: int, name: str, limit: float, *words: str, flags: Sequence[str] = ()
+    ) -> Check:
+        where = f"{number} ranks" if number <= devices else f"{number} ranks through CPU memory"
+        command = [*horovodrun, "run", "-np", str(number), *flags, sys.executable, *words]
+        return Check(f"{name}, {where}", command, limit)
+
+    def own(name: str) -> str:
+        return str(HERE / f"check_{name}.py")
+
+    found = []
+    for number in sorted({1, 2, max(2, devices)}):
+        found.append(ranks(number, "collectives", 90, own("collectives")))
+        found.append(ranks(number, "mnist", 90, mnist, "--epochs", "1", *digits))
+        if number <= devices:
+            found.append(ranks(number, "speed", 60, own("speed")))
+            found.append(ranks(number, "overlap", 60, own("overlap")))
+    elastic = ("--min-np", "2", "--blacklist-cooldown-range", "60", "60")
+    found.append(ranks(3, "elastic, a rank is killed", 90, own("elastic"), flags=elastic))
+    return found
+
+
+def machine() -> dict[str, object]:
+    """Return what the checks ran on."""
+    import torch
+
+    import sirtaki
+
+    commit = HERE / "COMMIT"
+    devices = range(torch.cuda.device_count())
+    return {
+        "sirtaki": sirtaki.__version__,
+        "commit": commit.read_text().strip() if commit.exists() else None,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda or torch.version.hip,
+        "nccl": torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else None,
+        "devices": [torch.cuda.get_device_name(number) for number in devices],
+        "processors": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+    }
+
+
+def run_all(chosen: Sequence[Check], seconds: float, report: Path | None, about: object) -> int:
+    """Run checks, report each at once; return how many did not pass."""
+    end = time.monotonic() + seconds
+    results: list[Result] = []
+    width = max((len(check.name) for check in chosen), default=0)
+    for check in chosen:
+        left = end - time.monotonic()
+        if left < check.limit:
+            results.append(Result(check.name, "skipped", output=[f"{left:.0f} s were left"]))
+        else:
+            results.append(run_check(check, check.limit))
+        result = results[-1]
+        figures = "  ".join(f"{name} {value:g}" for name, value in result.figures.items())
+        print(f"{check.name:{width}}  {result.outcome:9}  {result.seconds:6.1f} s  {figures}")
+        print("".join(f"    {line}\n" for line in result.output), end="", flush=True)
+        if report:
+            content = {"machine": about, "checks": [asdict(result) for result in results]}
+            unfinished = report.with_name(f"{report.name}.unfinished")
+            unfinished.write_text(json.dumps(content, indent=1) + "\n")
+            unfinished.replace(report)
+    passed = sum(result.outcome == "passed" for result in results)
+    print(f"{passed} of {len(results)} checks passed")
+    return len(results) - passed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="run.sh", description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the results go")
+    parser.add_argument("--seconds", type=float, default=480, help="for all checks (480)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="checks whose name contains it")
+    args = parser.parse_args()
+    about = machine()
+    devices = about["devices"]
+    assert isinstance(devices, list)
+    if not devices or not about["nccl"]:
+        print("no GPU that PyTorch has NCCL for: nothing was checked")
+        return NO_GPU
+    print(json.dumps(about))
+    chosen = [check for check in checks(len(devices)) if args.only in check.name]
+    return 1 if run_all(chosen, args.seconds, args.json, about) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

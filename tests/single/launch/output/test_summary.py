@@ -1,0 +1,60 @@
+"""The line with which a job ends."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from sirtaki.launch.output.summary import summary
+from tests.single.launching import HOROVODRUN, LIMIT, python
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        (
+            [b"312.0 12.0 9 9", b"312.0 12.0 9 9", b"312.0 0.0 9 9", b"312.2 12.2 9 9"],
+            "4 ranks, 312 s, 97 % computing, slowest rank 2 (+4 %)",
+        ),
+        ([b"8.04 4.02 1 1", b"8.04 4.02 1 1"], "2 ranks, 8.0 s, 50 % computing"),
+        # Who has asked for few results has waited elsewhere.
+        ([b"20.0 0.0 0 5", b"20.0 0.0 0 5"], "2 ranks, 20 s"),
+        ([b"20.0 0.0 2 500", b"20.0 0.0 2 500"], "2 ranks, 20 s"),
+        ([b"20.0 0.0 0 0", b"20.0 0.0 0 0"], ""),
+        ([b"20.0 1.0 5 5", None], ""),
+        ([b"20.0 1.0 5 5"], ""),
+        ([b"of another version", b"20.0 1.0 5 5"], ""),
+    ],
+)
+def test_the_line_says_only_what_was_measured(told: list[bytes | None], line: str) -> None:
+    assert summary(told) == line
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    command = [*HOROVODRUN, "-np", "2", *python(code)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+
+
+@pytest.mark.job
+def test_a_job_ends_with_one_line_that_names_the_slowest_rank() -> None:
+    code = (
+        "import time, numpy as np, sirtaki as hvd\nhvd.init()\ntime.sleep(hvd.rank())\n"
+        "hvd.allreduce(np.ones(3), name='grad')"
+    )
+    done = run(code)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert re.fullmatch(
+        r"2 ranks, \d\.\d s, \d+ % computing, slowest rank 1 \(\+\d+ %\)\n", done.stderr
+    )
+    assert run("pass").stderr == ""
+
+
+@pytest.mark.job
+def test_a_rank_that_the_others_have_left_has_told_its_times_too() -> None:
+    code = (
+        "import time, numpy as np, sirtaki as hvd\nhvd.init()\nhvd.barrier()\n"
+        "time.sleep(hvd.rank() / 2)\nhvd.shutdown()"
+    )
+    assert re.fullmatch(r"2 ranks, \d\.\d s, \d+ % computing.*\n", run(code).stderr)
