@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_LIMIT = 60.0
+_LIMIT = 150.0
 
 
 class Page:

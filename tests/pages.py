@@ -29,7 +29,7 @@ BY_FRAMEWORK = {
     "get-started/jax": "jax",
     "index": "torch",
 }
-LIMIT = 200
+LIMIT = 300
 
 NOTES = ("file", "not run", "run", "output of", "beside")
 OPTIONS = ("figures vary", "any order", "with stderr", "fails")

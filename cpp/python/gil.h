@@ -1,10 +1,9 @@
 #pragma once
 
-#include <cxxabi.h>
 #include <nanobind/nanobind.h>
 #include <unistd.h>
 
-#include <optional>
+#include <exception>
 #include <type_traits>
 
 namespace sirtaki {
@@ -16,16 +15,33 @@ namespace sirtaki {
   for (;;) pause();
 }
 
+/// Stays when its frame is unwound by the thread's exit. libstdc++ shows that unwinding to
+/// handlers, libc++ only to destructors.
+class StayAtExit {
+ public:
+  StayAtExit() = default;
+  ~StayAtExit() {
+    if (!returned_) stay();
+  }
+  StayAtExit(const StayAtExit&) = delete;
+  StayAtExit& operator=(const StayAtExit&) = delete;
+
+  /// The frame ends by a return or an exception.
+  void returned() { returned_ = true; }
+
+ private:
+  bool returned_ = false;
+};
+
 /// Releases the interpreter to other threads, while it lives.
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
-  ~WithoutGil() {
-    try {
-      PyEval_RestoreThread(state_);
-    } catch (const abi::__forced_unwind&) {
-      stay();
-    }
+  // Compilers leave out the clean-up of a frame that may not throw.
+  ~WithoutGil() noexcept(false) {
+    StayAtExit guard;
+    PyEval_RestoreThread(state_);
+    guard.returned();
   }
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;
@@ -37,21 +53,23 @@ class WithoutGil {
 /// Calls while holding the interpreter's lock, from any thread, as long as the interpreter lives.
 template <class Call>
 auto with_gil(Call call) {
-  std::optional<PyGILState_STATE> state;
+  StayAtExit guard;
+  const PyGILState_STATE state = PyGILState_Ensure();
   try {
-    state = PyGILState_Ensure();
     if constexpr (std::is_void_v<decltype(call())>) {
       call();
-      PyGILState_Release(*state);
+      PyGILState_Release(state);
+      guard.returned();
     } else {
       auto result = call();
-      PyGILState_Release(*state);
+      PyGILState_Release(state);
+      guard.returned();
       return result;
     }
-  } catch (const abi::__forced_unwind&) {
-    stay();
   } catch (...) {
-    PyGILState_Release(*state);
+    if (!std::current_exception()) stay();  // the thread's exit is no C++ exception
+    PyGILState_Release(state);
+    guard.returned();
     throw;
   }
 }

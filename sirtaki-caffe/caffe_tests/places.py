@@ -24,7 +24,7 @@ HOROVODRUN = (
     "-c",
     "import sys; from sirtaki.launch.cli import horovodrun; sys.exit(horovodrun())",
 )
-LIMIT = 100.0
+LIMIT = 300.0
 SIZE = 12
 CLASSES = 4
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "distributed"
-LIMIT = 120
+LIMIT = 300
 
 # Forks ranks that run a program, again and again: each line that it reads asks for a job.
 _SERVER = """

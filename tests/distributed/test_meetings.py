@@ -20,7 +20,6 @@ from sirtaki.torch.distributed.interface.reconfigure import HandlesError
 from sirtaki.torch.distributed.meeting import meetings
 
 LIMIT = timedelta(seconds=60)
-pytestmark = pytest.mark.timeout(120)
 # What is PyTorch's own of a group, and right for ours as it is.
 _THEIRS = {"_id", "_backend_id", "_register_backend", "_set_default_backend", "boxed", "unbox"} | {
     *("rank", "size", "group_name", "group_desc", "_set_group_name", "_set_group_desc"),

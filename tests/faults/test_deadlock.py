@@ -8,8 +8,6 @@ import pytest
 
 from tests.single.launching import Job, python
 
-pytestmark = pytest.mark.timeout(120)
-
 START = """
 import threading, time
 import numpy as np

@@ -10,7 +10,7 @@ from tests import needs
 from tests.faults.test_rank_loss import reports
 from tests.single.launching import Job
 
-pytestmark = [pytest.mark.timeout(180), needs.installed("torch")]
+pytestmark = needs.installed("torch")
 
 START = """
 import threading, torch
@@ -65,4 +65,4 @@ hvd.shutdown()
     aborted, _, killed = found[0].partition("; ")
     assert "aborted: " in aborted
     assert "rank 1" in aborted
-    assert "rank 1" in killed or "could not be launched" in killed
+    assert "rank 1" in killed

@@ -5,11 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.single.launching import Job, python
-
-pytestmark = pytest.mark.timeout(120)
 
 PRELUDE = """
 import os, signal, sys, threading, time

@@ -5,12 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.faults.named_hosts import run_ranks
 from tests.single.launching import Job, python
-
-pytestmark = pytest.mark.timeout(120)
 
 PROGRAM = """
 import os, tempfile

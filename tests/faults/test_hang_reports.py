@@ -13,13 +13,9 @@ import sys
 import termios
 from pathlib import Path
 
-import pytest
-
 from tests import needs
 from tests.faults.test_hangs import PROGRAM, Hanging
 from tests.single.launching import GRACE, HOROVODRUN, Job, python
-
-pytestmark = pytest.mark.timeout(120)
 
 WARN = ("--stall-check-warning-time-seconds", "1", *GRACE)
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,8 +15,6 @@ import pytest
 
 from tests.single.launching import GRACE, SIRTAKI, Job, python
 
-pytestmark = pytest.mark.timeout(120)
-
 # Three equal steps; then rank 1 goes where the argument says, and the others wait for it.
 PROGRAM = """
 import ctypes, os, signal, sys, threading, time
@@ -253,9 +251,7 @@ for i in range(15):
     ("limit", "times"),
     [
         ("1", ("1.8", "1.8", "0.4")),
-        pytest.param(
-            "10", ("40", "18", "8"), marks=(pytest.mark.nightly, pytest.mark.timeout(300))
-        ),
+        pytest.param("10", ("40", "18", "8"), marks=pytest.mark.nightly),
     ],
 )
 def test_a_slow_job_is_not_called_a_hang(job: Job, limit: str, times: tuple[str, ...]) -> None:

@@ -13,8 +13,6 @@ import pytest
 from tests import needs
 from tests.single.launching import Job, python
 
-pytestmark = pytest.mark.timeout(300)
-
 PROGRAM = Path(__file__).with_name("interrupted.py")
 SEED = os.environ.get("SIRTAKI_TEST_SEED", "0")
 

@@ -17,8 +17,6 @@ import pytest
 
 from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job, python
 
-pytestmark = pytest.mark.timeout(120)
-
 # In short pieces: Python notices a signal that comes just before a sleep begins when that ends.
 SLEEP = "import time; print('ready', flush=True); [time.sleep(0.1) for _ in range(6000)]"
 STUBBORN = (

@@ -14,8 +14,6 @@ import pytest
 
 from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job, python
 
-pytestmark = pytest.mark.timeout(120)
-
 # The pipe has room for 64 KiB, of which pieces that do not fill a page leave some.
 _NEARLY_FULL = 32768
 ENDLESS = "while True: print('x' * 99, flush=True)"

@@ -13,8 +13,6 @@ import pytest
 
 from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job, python
 
-pytestmark = pytest.mark.timeout(120)
-
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 # Says which signals it gets, and remembers them.
 ANSWERING = (

@@ -10,9 +10,7 @@ import pytest
 from sirtaki.launch.api import run
 from tests.faults.named_hosts import run_ranks
 
-pytestmark = pytest.mark.timeout(180)
-
-LIMIT = 100.0
+LIMIT = 300.0
 PATIENT = 60
 ALL = [0, 1, 2, 3]
 HOSTS = pytest.mark.parametrize(

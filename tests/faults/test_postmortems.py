@@ -12,7 +12,7 @@ import pytest
 from tests import needs
 from tests.single.launching import GRACE, SIRTAKI, Job, python
 
-pytestmark = [pytest.mark.timeout(120), needs.installed("torch")]
+pytestmark = needs.installed("torch")
 
 # Of the pair rank 2 does not come; in the whole group rank 1 calls another operation.
 DIFFER = """

@@ -12,8 +12,6 @@ import pytest
 
 from tests.single.launching import GRACE, SIRTAKI, Job, python
 
-pytestmark = pytest.mark.timeout(120)
-
 # The survivors report instead of failing, so that the launcher does not end them first.
 PRELUDE = """
 import os, signal, sys, time

@@ -10,8 +10,6 @@ import pytest
 from tests import needs
 from tests.single.launching import HOROVODRUN, LIMIT, Job, python
 
-pytestmark = pytest.mark.timeout(300)
-
 PRELUDE = """
 import os, threading, time
 import numpy as np

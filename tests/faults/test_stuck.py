@@ -14,8 +14,6 @@ import pytest
 
 from tests.single.launching import LIMIT, Job, python
 
-pytestmark = pytest.mark.timeout(120)
-
 # Rank 0 stops rank 1 in the middle of a sum of 256 MiB.
 STOPS = """
 import os, signal, threading, time

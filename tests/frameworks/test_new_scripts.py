@@ -10,7 +10,7 @@ import pytest
 from sirtaki.new import main
 from tests.single.launching import Job
 
-LIMIT = 200
+LIMIT = 300
 pytestmark = [pytest.mark.job, pytest.mark.nightly, pytest.mark.timeout(2 * LIMIT)]
 
 

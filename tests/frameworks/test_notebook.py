@@ -149,7 +149,6 @@ def test_the_notebook_among_the_examples_trains() -> None:
 
 @needs.installed("keras", "torch")
 @pytest.mark.nightly
-@pytest.mark.timeout(400)
 def test_the_notebook_of_keras_among_the_examples_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     notebook = nbformat.read(EXAMPLES / "notebook_keras.ipynb", nbformat.NO_CONVERT)

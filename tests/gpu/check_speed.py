@@ -1,4 +1,7 @@
-"""A sum of 64 MiB takes at most 3 % longer than the process group's own `all_reduce`."""
+"""A sum of 64 MiB takes at most 3 % longer than the process group's own `all_reduce`.
+
+One rank has nothing to sum: there it is what a call costs.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +47,10 @@ def main() -> None:
     ratio = medians["hvd.allreduce_"] / medians["dist.all_reduce"]
     if hvd.rank() == 0:
         print(f"64 MiB: {medians} ms", flush=True)
-        print(f"figure ratio_to_nccl_64_MiB {ratio:.3f}", flush=True)
+        for name, median in medians.items():
+            print(f"figure us_of_{name} {1000 * median:.1f}", flush=True)
     dist.destroy_process_group()
-    if ratio > LIMIT:
+    if hvd.size() > 1 and ratio > LIMIT:
         raise AssertionError(f"{ratio:.3f} times as long, more than {LIMIT}")
 
 

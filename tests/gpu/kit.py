@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import platform
@@ -26,6 +27,8 @@ PACKED = (HERE / "wheels").is_dir()
 EXAMPLES = HERE / "examples" if PACKED else HERE.parents[1] / "examples"
 NO_GPU = 77
 FIGURE = "figure "
+_SIRTAKI = (sys.executable, "-m", "sirtaki.launch.cli")
+_COOL_DOWN = ("--blacklist-cooldown-range", "60", "60")
 _KEPT_LINES = 40
 _GRACE_SECONDS = 5.0
 
@@ -103,31 +106,73 @@ def _figures(lines: Sequence[str]) -> Iterator[tuple[str, float]]:
 
 
 def checks(devices: int) -> list[Check]:
-    """What there is to check on so many GPUs, the shortest first."""
-    horovodrun = [sys.executable, "-m", "sirtaki.launch.cli"]
-    mnist = str(EXAMPLES / "pytorch_mnist.py")
-    digits = ["--data-dir", str(HERE / "digits")] if PACKED else []
-
-    def ranks(
-        number: int, name: str, limit: float, *words: str, flags: Sequence[str] = ()
-    ) -> Check:
-        where = f"{number} ranks" if number <= devices else f"{number} ranks through CPU memory"
-        command = [*horovodrun, "run", "-np", str(number), *flags, sys.executable, *words]
-        return Check(f"{name}, {where}", command, limit)
-
-    def own(name: str) -> str:
-        return str(HERE / f"check_{name}.py")
-
-    found = []
-    for number in sorted({1, 2, max(2, devices)}):
-        found.append(ranks(number, "collectives", 90, own("collectives")))
-        found.append(ranks(number, "mnist", 90, mnist, "--epochs", "1", *digits))
-        if number <= devices:
-            found.append(ranks(number, "speed", 60, own("speed")))
-            found.append(ranks(number, "overlap", 60, own("overlap")))
-    elastic = ("--min-np", "2", "--blacklist-cooldown-range", "60", "60")
-    found.append(ranks(3, "elastic, a rank is killed", 90, own("elastic"), flags=elastic))
+    """What there is to check on so many GPUs."""
+    several = max(2, devices)
+    found = [
+        _ranks(number, "collectives", devices, _own("collectives")) for number in (1, several, 3)
+    ]
+    found += [
+        _ranks(number, name, devices, _own(name))
+        for name in ("lifetime", "mixed_precision", "graphs")
+        for number in (1, several)
+    ]
+    found.append(
+        # An elastic job lets the other ranks go on.
+        _ranks(several, "killed", devices, _own("killed"), flags=("--min-np", "1", *_COOL_DOWN))
+    )
+    flags = ("--min-np", "2", *_COOL_DOWN)
+    found.append(_ranks(3, "elastic, a rank is killed", devices, _own("elastic"), flags=flags))
+    for backend in ("sirtaki", "cpu:sirtaki,cuda:nccl"):
+        words = (*_own("distributed"), backend)
+        found.append(_ranks(several, f"torch.distributed on {backend}", devices, words))
+    for number in sorted({1, devices}):
+        found.append(_ranks(number, "speed", devices, _own("speed"), limit=60))
+        found.append(_ranks(number, "overlap", devices, _own("overlap"), limit=60))
+        found.append(_ranks(number, "cost", devices, _own("cost")))
+    found += [_through_memory(number, "mnist", _mnist()) for number in (1, 2)]
+    found.append(_through_memory(2, "collectives", _own("collectives")))
+    if importlib.util.find_spec("jax"):
+        found += [_through_memory(number, "jax", _own("jax")) for number in (1, 2)]
+    found += [
+        _through_memory(number, "many_ranks", _own("many_ranks"))
+        for number in (4, 8, 16)
+        if number <= len(os.sched_getaffinity(0))
+    ]
+    found.append(Check("doctor", [*_SIRTAKI, "doctor"], 60))
     return found
+
+
+def _own(name: str) -> tuple[str, ...]:
+    return (str(HERE / f"check_{name}.py"),)
+
+
+def _mnist() -> tuple[str, ...]:
+    digits = ("--data-dir", str(HERE / "digits")) if PACKED else ()
+    return (str(EXAMPLES / "pytorch_mnist.py"), "--epochs", "1", *digits)
+
+
+def _through_memory(number: int, name: str, words: Sequence[str]) -> Check:
+    """Ranks that may share a GPU; then their data goes through CPU memory."""
+    return Check(f"{name}, {number} ranks", _job(number, words), 90)
+
+
+def _ranks(
+    number: int,
+    name: str,
+    devices: int,
+    words: Sequence[str],
+    limit: float = 90,
+    flags: Sequence[str] = (),
+) -> Check:
+    """Ranks that use NCCL, also where they are more than GPUs."""
+    if number <= devices:
+        return Check(f"{name}, {number} ranks on NCCL", _job(number, words, flags), limit)
+    apart = (str(HERE / "apart.py"), *words)
+    return Check(f"{name}, {number} ranks on NCCL, one card", _job(number, apart, flags), limit)
+
+
+def _job(number: int, words: Sequence[str], flags: Sequence[str] = ()) -> list[str]:
+    return [*_SIRTAKI, "run", "-np", str(number), *flags, sys.executable, *words]
 
 
 def machine() -> dict[str, object]:

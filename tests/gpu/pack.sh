@@ -16,6 +16,8 @@ rm -rf "$folder"
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 cd "$root"
+# First: a folder with kit.py is one to write again.
+cp tests/gpu/*.py tests/gpu/run.sh "$folder"
 
 make --no-print-directory ${PYTHON:+PYTHON="$PYTHON"} .venv/.requirements-wheels
 architecture=$(uname -m)
@@ -32,7 +34,6 @@ ls "$folder"/wheels/sirtaki-*cp"$(echo "$version" | tr -d .)"-*.whl >/dev/null |
   exit 1
 }
 
-cp tests/gpu/*.py tests/gpu/run.sh "$folder"
 mkdir "$folder/examples"
 cp examples/*.py "$folder/examples"
 .venv/bin/python tests/gpu/write_digits.py "$folder/digits"

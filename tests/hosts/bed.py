@@ -21,7 +21,7 @@ from types import TracebackType
 from tests import needs
 
 SSH_PORT = 12345
-_LIMIT = 60.0
+_LIMIT = 150.0
 _POLL = 0.02
 _NUMBERS = (3, 5, 6, *range(7, 200))
 _PROGRAMS = ("bridge", "ip", "nsenter", "setpriv", "ssh", "ssh-keygen", "unshare")

@@ -18,7 +18,7 @@ _SLURM = ("munged", "sbatch", "slurmctld", "slurmd", "srun")
 _GRID_ENGINE = ("qrsh", "qsub", "sge_execd", "sge_qmaster")
 _NAMESPACES = ("--net", "--uts", "--mount", "--pid")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-LIMIT = 60.0
+LIMIT = 150.0
 _POLL = 0.05
 
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-import pytest
-
 from tests.hosts.bed import SSH_PORT, Bed
 from tests.hosts.jobs import RUN, python
-
-pytestmark = pytest.mark.timeout(120)
 
 SUM = (
     "import numpy, socket, sirtaki; sirtaki.init(); "

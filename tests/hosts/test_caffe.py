@@ -6,13 +6,9 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
-
 from caffe_tests import places
 from tests.hosts.bed import Bed
 from tests.hosts.test_pbs_lsf import Allocation
-
-pytestmark = pytest.mark.timeout(120)
 
 SCRIPT = """#!/bin/bash
 #PBS -l select=3

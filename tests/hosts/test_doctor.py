@@ -12,8 +12,6 @@ import pytest
 
 from tests.hosts.bed import SSH_PORT, Bed, VirtualHost
 
-pytestmark = pytest.mark.timeout(180)
-
 DOCTOR = (sys.executable, "-m", "sirtaki.launch.cli", "doctor", "--quick", "-p", str(SSH_PORT))
 
 

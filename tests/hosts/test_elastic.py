@@ -13,8 +13,6 @@ import pytest
 from tests.hosts.bed import Bed, signal_to
 from tests.hosts.jobs import launcher, run
 
-pytestmark = pytest.mark.timeout(120)
-
 TRAIN = (sys.executable, str(Path(__file__).parents[1] / "faults/elastic/train.py"))
 ELASTIC = ("--min-np", "1", "--blacklist-cooldown-range", "1", "2")
 

@@ -14,8 +14,6 @@ from tests.chaos.phases import Phase
 from tests.chaos.schedule import OF_A_HOST, Fault, Kind
 from tests.hosts.bed import Bed, reason_to_skip
 
-pytestmark = pytest.mark.timeout(400)
-
 # The first process of the second host.
 VICTIM = 2
 # Each kind once, the phases in turn; the other combinations take minutes.

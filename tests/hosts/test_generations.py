@@ -7,8 +7,6 @@ import pytest
 from tests.hosts.bed import Bed
 from tests.hosts.jobs import python, run
 
-pytestmark = pytest.mark.timeout(180)
-
 PRELUDE = """if True:
     import os
     import numpy as np

@@ -13,7 +13,6 @@ from tests.hosts.slurm_bed import LIMIT, GridEngineBed, reason_to_skip_grid_engi
 from tests.single.launching import Job
 
 pytestmark = [
-    pytest.mark.timeout(180),
     pytest.mark.slow,
     pytest.mark.skipif(
         reason_to_skip_grid_engine() is not None, reason=str(reason_to_skip_grid_engine())

@@ -16,7 +16,6 @@ import pytest
 from tests import needs
 
 pytestmark = [
-    pytest.mark.timeout(110),
     needs.root,
     needs.program("ip"),
 ]

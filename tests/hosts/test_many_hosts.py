@@ -9,8 +9,6 @@ import pytest
 from tests.hosts.bed import Bed, reason_to_skip
 from tests.hosts.jobs import python, run
 
-pytestmark = pytest.mark.timeout(300)
-
 HOSTS = 16
 
 

@@ -7,8 +7,6 @@ import pytest
 from tests.hosts.bed import Bed
 from tests.hosts.jobs import python, run
 
-pytestmark = pytest.mark.timeout(180)
-
 # Every rank with every other, both ways at once, small and large; then in a line.
 CROSSING = """
 import numpy as np, sirtaki as hvd

@@ -13,8 +13,6 @@ import pytest
 from tests.hosts.bed import Bed
 from tests.hosts.jobs import python, running
 
-pytestmark = pytest.mark.timeout(120)
-
 # What other hosts do not acknowledge is retried by the kernel for longer than this.
 LIMIT = 12.0
 

@@ -18,8 +18,6 @@ import pytest
 from tests.hosts.bed import SSH_PORT, Bed
 from tests.hosts.jobs import GRACE, RUN, python
 
-pytestmark = pytest.mark.timeout(120)
-
 TRAIN = Path(__file__).parents[1] / "faults" / "elastic" / "train.py"
 STAND_INS = Path(__file__).with_name("stand_ins")
 PORT = ("-p", str(SSH_PORT))

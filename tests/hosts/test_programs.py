@@ -10,8 +10,6 @@ import pytest
 from tests.hosts.bed import SSH_PORT, Bed
 from tests.hosts.jobs import GRACE, RUN
 
-pytestmark = pytest.mark.timeout(300)
-
 CORE = Path(__file__).resolve().parents[1] / "parallel/core"
 PROGRAMS = ("test_random_programs.py", "test_pair_patterns.py", "test_float_state.py")
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")

@@ -17,7 +17,6 @@ from tests.hosts.slurm_bed import LIMIT, SlurmBed, reason_to_skip
 from tests.single.launching import Job
 
 pytestmark = [
-    pytest.mark.timeout(180),
     pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),
 ]
 

@@ -14,7 +14,6 @@ from tests.hosts.slurm_bed import LIMIT, SlurmBed, reason_to_skip
 from tests.hosts.test_slurm import RUN, Run
 
 pytestmark = [
-    pytest.mark.timeout(180),
     pytest.mark.slow,
     pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip())),
 ]

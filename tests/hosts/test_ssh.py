@@ -14,8 +14,6 @@ from sirtaki.launch.cores.binding import describe_share, shares_here
 from tests.hosts.bed import SSH_PORT, Bed
 from tests.hosts.jobs import RUN, python, run
 
-pytestmark = pytest.mark.timeout(120)
-
 SHOW = "import json, os; print(json.dumps({**os.environ, 'cwd': os.getcwd()}))"
 PORT = ("-p", str(SSH_PORT))
 

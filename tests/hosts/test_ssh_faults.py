@@ -15,9 +15,7 @@ from sirtaki.launch.processes.frames import SILENCE_SECONDS
 from tests.hosts.bed import SSH_PORT, Bed, signal_to
 from tests.hosts.jobs import GRACE, RUN, SLEEP, python, run, running
 
-pytestmark = pytest.mark.timeout(180)
-
-LIMIT = 60.0
+LIMIT = 150.0
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
 # The rank of the other host does not mind SIGTERM.
 PARTLY_STUBBORN = f"""

@@ -15,9 +15,7 @@ import pytest
 from tests.hosts.bed import Bed
 from tests.hosts.jobs import forget_launcher, launcher, python, run, running
 
-pytestmark = pytest.mark.timeout(120)
-
-LIMIT = 60.0
+LIMIT = 150.0
 SIRTAKI = (sys.executable, "-m", "sirtaki.launch.cli")
 
 MISSING = """

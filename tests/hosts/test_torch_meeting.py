@@ -10,8 +10,6 @@ import pytest
 
 from tests.hosts.bed import Bed
 
-pytestmark = pytest.mark.timeout(180)
-
 PROGRAM = """
 import sys, torch, torch.distributed as dist
 method, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

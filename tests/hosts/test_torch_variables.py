@@ -7,8 +7,6 @@ import pytest
 from tests.hosts.bed import SSH_PORT, Bed
 from tests.hosts.jobs import GRACE, RUN, python, run
 
-pytestmark = pytest.mark.timeout(180)
-
 MEET = """
 import os
 from torch.distributed import rendezvous

@@ -17,8 +17,6 @@ from sirtaki.observe.trace.report import examine
 from tests.hosts.bed import SSH_PORT, Bed
 from tests.hosts.jobs import forget_launcher, python, running
 
-pytestmark = pytest.mark.timeout(120)
-
 PROGRAM = """
 import time
 import numpy as np
@@ -27,7 +25,7 @@ hvd.init()
 print("ready", flush=True)
 while True:
     with hvd.trace("load"):
-        time.sleep(0.05 if hvd.rank() == 2 else 0.005)
+        time.sleep(0.3 if hvd.rank() == 2 else 0.001)
     ends = hvd.rank(), (hvd.rank() + 1) % hvd.size(), (hvd.rank() - 1) % hvd.size()
     sent = hvd.isend(np.ones(1000, np.float32), dest=ends[1], tag=1)
     hvd.recv(np.ones(1000, np.float32), source=ends[2], tag=1)
@@ -97,7 +95,7 @@ import numpy as np
 import sirtaki as hvd
 hvd.init()
 while True:
-    time.sleep(0.05 if hvd.rank() == 2 else 0.005)
+    time.sleep(0.3 if hvd.rank() == 2 else 0.001)
     hvd.allreduce(np.ones(1000, np.float32), name="grad")
 """
 
@@ -111,7 +109,7 @@ def test_scaling_watches_the_ranks_of_all_hosts(bed: Bed) -> None:
     result = json.loads(done.stdout)
     [run] = result["runs"]
     assert [one["rank"] for one in run["of_ranks"]] == [0, 1, 2]
-    assert run["step"] >= 0.05
+    assert run["step"] >= 0.3
     assert run["cores"] == 3 * len(os.sched_getaffinity(0))
     [point] = result["points"]
     [straggler] = [one for one in point["causes"] if one["name"] == "stragglers"]

@@ -5,12 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 
-import pytest
-
 from tests.hosts.bed import SSH_PORT, Bed, signal_to
 from tests.hosts.jobs import python, run
-
-pytestmark = pytest.mark.timeout(120)
 
 LIMIT = 30.0
 NAME = b"a-telling-name-of-a-tensor"

@@ -15,7 +15,7 @@ import sirtaki as hvd
 from sirtaki.core.rate_log import RateLog
 from tests import needs
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.nightly
 
 RATES = ("step_seconds", "bytes_per_second", "exposed", "communicating", "waiting")
 NAMES = {f"sirtaki/rank0/{name}" for name in RATES}

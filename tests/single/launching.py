@@ -18,7 +18,7 @@ HOROVODRUN = (
     "import sys; from sirtaki.launch.cli import horovodrun; sys.exit(horovodrun())",
 )
 SIRTAKI = (sys.executable, "-m", "sirtaki.launch.cli")
-LIMIT = 100.0
+LIMIT = 300.0
 # Short, so that tests which need SIGKILL do not last.
 GRACE = ("--termination-grace-seconds", "0.3")
 _MARK = "SIRTAKI_TEST_MARK"

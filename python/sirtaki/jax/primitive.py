@@ -126,6 +126,15 @@ def _lower(context: Any, *operands: Any, operation: TracedOperation) -> Any:
     )
 
 
+def _refuse(context: Any, *operands: Any, operation: TracedOperation) -> Any:
+    """The lowering for all platforms but the CPU."""
+    platforms = ", ".join(context.module_context.platforms)
+    raise NotImplementedError(
+        f"{operation.verb}: compiled collectives run on CPUs only, and this program is compiled "
+        f"for {platforms}; call it outside of jax.jit, through CPU memory, or set JAX_PLATFORMS=cpu"
+    )
+
+
 def _name(context: Any, operation: TracedOperation) -> str:
     """Return a name unique in the module, independent of earlier traces on this rank.
 
@@ -157,6 +166,7 @@ _collective.def_impl(lambda *arrays, operation: _alone(operation)(*arrays))
 batching.primitive_batchers[_collective] = _batch
 internals.lower_every_occurrence()
 mlir.register_lowering(_collective, _lower, platform="cpu")
+mlir.register_lowering(_collective, _refuse)
 
 
 def register() -> None:

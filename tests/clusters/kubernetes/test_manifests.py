@@ -18,7 +18,7 @@ from tests.single.launching import SIRTAKI
 
 jsonschema = needs.package("jsonschema")
 needs.package("kubernetes_validate")
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.nightly
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "kubernetes"
 SCHEMAS = {

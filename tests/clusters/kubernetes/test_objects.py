@@ -14,7 +14,7 @@ from sirtaki.schedulers.kubernetes import Pods, manifest
 from tests import needs
 
 needs.package("kubernetes_validate")
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.nightly
 VALIDATE = Path(sys.executable).parent / "kubernetes-validate"
 
 

@@ -14,7 +14,7 @@ import pytest
 from sirtaki.rendezvous.network import interfaces
 from tests import needs
 
-pytestmark = [needs.root, pytest.mark.nightly, pytest.mark.timeout(120)]
+pytestmark = [needs.root, pytest.mark.nightly]
 SUM = """
 import numpy as np
 import sirtaki as hvd

@@ -19,7 +19,7 @@ from tests import needs
 from tests.distributed.jobs import free_port
 
 needs.package("ray")
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.nightly
 _START_SECONDS = 90.0
 # The head of the cluster refuses clients without its token.
 _ENVIRONMENT = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}

@@ -18,7 +18,7 @@ from horovod.ray.elastic import RayHostDiscovery
 from tests import needs
 
 ray = needs.package("ray")
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.nightly
 _SECONDS = 60
 Start = Callable[..., Future[list[Any]]]
 

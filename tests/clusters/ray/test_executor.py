@@ -25,7 +25,7 @@ from tests import needs
 from tests.pages import run_alone
 
 ray = needs.package("ray")
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(180), pytest.mark.usefixtures("cluster")]
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("cluster")]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from horovod.ray import RayExecutor
 from tests import needs
 
 ray = needs.package("ray")
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from tests import needs
 
 ray = needs.package("ray")
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(180), pytest.mark.usefixtures("cluster")]
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("cluster")]
 
 
 def trained(trainer: Any) -> Any:

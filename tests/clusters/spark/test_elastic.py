@@ -14,7 +14,7 @@ import horovod.spark
 from tests import needs
 
 needs.package("pyspark")
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.nightly
 
 
 def kill_executor() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests import needs
 
 needs.package("pyspark")
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.nightly
 
 from horovod.spark.common.store import Store  # noqa: E402
 

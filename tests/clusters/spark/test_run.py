@@ -18,7 +18,7 @@ from tests import needs
 from tests.pages import run_alone
 
 needs.package("pyspark")
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from sirtaki.data import ParquetShard, equal_steps, shard_huggingface, split_by_
 from sirtaki.torch.data import IterableShard
 from tests import needs
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.nightly
 COUNT = 103
 
 

@@ -12,8 +12,6 @@ import pytest
 
 from tests.single.launching import Job
 
-pytestmark = pytest.mark.timeout(360)
-
 STEPS = (sys.executable, str(Path(__file__).with_name("steps.py")))
 
 

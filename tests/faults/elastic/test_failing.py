@@ -11,8 +11,6 @@ import pytest
 from tests.faults.elastic.test_jobs import ALONE
 from tests.single.launching import Job
 
-pytestmark = pytest.mark.timeout(120)
-
 # Process 1 takes its time to end, until the others have finished their work without it.
 PROGRAM = """
 import atexit, os, sys, threading, time

@@ -10,7 +10,6 @@ import pytest
 from tests import needs
 from tests.single.launching import Job
 
-pytestmark = pytest.mark.timeout(180)
 BACKENDS_OF_NIGHTLY = [
     pytest.param(name, marks=pytest.mark.nightly) for name in ("tensorflow", "jax")
 ]

@@ -13,7 +13,6 @@ import pytest
 from tests.faults.elastic.test_jobs import ALONE, IMPATIENT, QUICK, TRAIN, ends
 from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job
 
-pytestmark = pytest.mark.timeout(120)
 FLAGS = ("-np", "1", "--min-np", "1", "--max-np", "2")
 
 

@@ -15,8 +15,6 @@ import pytest
 from sirtaki.launch.errors import REQUEUE
 from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job
 
-pytestmark = pytest.mark.timeout(120)
-
 TRAIN = (sys.executable, str(Path(__file__).with_name("train.py")))
 # No lost process is replaced while the test lasts.
 ALONE = ("--blacklist-cooldown-range", "60", "60")

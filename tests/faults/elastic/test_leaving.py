@@ -14,8 +14,6 @@ import pytest
 from tests.faults.elastic.test_jobs import TRAIN, ends
 from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job
 
-pytestmark = pytest.mark.timeout(120)
-
 REQUEUE = 75
 LONG = {"UNTIL": "9", "FAULTS": "mark:all@5"}
 TERM = str(int(signal.SIGTERM))

@@ -12,8 +12,6 @@ import pytest
 from tests.faults.elastic.test_jobs import ALONE
 from tests.single.launching import Job
 
-pytestmark = pytest.mark.timeout(120)
-
 RESUMED = (sys.executable, str(Path(__file__).with_name("resumed.py")))
 
 

@@ -20,7 +20,6 @@ FRAMEWORKS = [
     pytest.param("keras", marks=[pytest.mark.nightly, needs.installed("keras")]),
 ]
 pytestmark = [
-    pytest.mark.timeout(300),
     pytest.mark.parametrize("framework", FRAMEWORKS),
 ]
 PROGRAM = (sys.executable, str(Path(__file__).with_name("scenario.py")))

@@ -11,8 +11,6 @@ import pytest
 
 from tests.single.launching import Job
 
-pytestmark = pytest.mark.timeout(120)
-
 SETS = (sys.executable, str(Path(__file__).with_name("sets.py")))
 
 

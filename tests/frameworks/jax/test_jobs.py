@@ -16,7 +16,7 @@ from tests.single.launching import HOROVODRUN, Job, python
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-LIMIT = 200
+LIMIT = 300
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(2 * LIMIT)]
 

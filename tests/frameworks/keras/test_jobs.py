@@ -18,7 +18,7 @@ ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
 }
-LIMIT = 240
+LIMIT = 300
 KERAS_2 = {"TF_USE_LEGACY_KERAS": "1"}
 
 BACKENDS = {

@@ -28,7 +28,7 @@ from sirtaki.tensorflow.data.registry import ComputeClient, ComputeService
 from tests.pages import DOCS, programs
 from tests.single.launching import HOROVODRUN, Job
 
-LIMIT = 200
+LIMIT = 300
 KEY = b"k" * 32
 HOST = "127.0.0.1"
 

@@ -13,7 +13,7 @@ import pytest
 from tests.single.launching import HOROVODRUN, Job
 
 ROOT = Path(__file__).resolve().parents[3]
-LIMIT = 250
+LIMIT = 300
 
 pytestmark = pytest.mark.timeout(2 * LIMIT)
 

@@ -14,7 +14,7 @@ from tests.pages import DOCS, programs
 from tests.single.launching import HOROVODRUN, Job, python
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-LIMIT = 200
+LIMIT = 300
 
 pytestmark = pytest.mark.timeout(2 * LIMIT)
 

@@ -17,7 +17,7 @@ MPIRUN = Path(sys.executable).with_name("mpirun")
 if not MPIRUN.exists():
     pytest.skip(needs.missing("mpirun beside this Python"), allow_module_level=True)
 
-LIMIT = 90.0
+LIMIT = 300.0
 ENVIRONMENT = {
     **os.environ,
     "SIRTAKI_BACKEND": "mpi",

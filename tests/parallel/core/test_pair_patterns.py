@@ -12,8 +12,6 @@ import pytest
 import sirtaki as hvd
 from sirtaki.core.world.state import current_world
 
-pytestmark = pytest.mark.timeout(300)
-
 GIB = 1 << 30
 # The longest message that goes unasked has 65536 bytes.
 SIZES = (0, 1, 1000, 16_384, 65_536, 65_537, 5_000_000)

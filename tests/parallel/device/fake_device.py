@@ -73,6 +73,7 @@ class FakeDevice:
         self._patience = timedelta(seconds=patience)
         self._streams = {"user": Stream(eager), "side": Stream(eager)}
         self.on_host = False
+        self.captures = False
         self.groups = 0
 
     # ---- What the adapter asks ----
@@ -88,6 +89,9 @@ class FakeDevice:
     ) -> dist.ProcessGroup:
         self.groups += 1
         return dist.ProcessGroupGloo(store, rank, size, timeout=self._patience)
+
+    def capturing(self) -> bool:
+        return self.captures
 
     def current(self) -> Stream:
         return self._streams["user"]

@@ -51,6 +51,17 @@ def test_a_name_that_is_under_way_is_refused(device: FakeDevice) -> None:
     hvd.synchronize(handle)
 
 
+def test_an_operation_within_the_capture_of_a_graph_is_refused(device: FakeDevice) -> None:
+    device.captures = True
+    for operation in (hvd.allreduce, hvd.allgather, hvd.reducescatter):
+        with pytest.raises(RuntimeError, match="while a CUDA graph is captured"):
+            operation(torch.ones(2), name="captured")
+    device.captures = False
+    right = device.tensor(torch.ones(2))
+    hvd.allreduce_(right, op=hvd.Sum, name="right")
+    assert device.read(right).tolist() == [hvd.size()] * 2
+
+
 class BrokenDevice(FakeDevice):
     """One whose group cannot be made."""
 

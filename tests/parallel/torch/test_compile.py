@@ -68,7 +68,6 @@ def test_graphs_have_no_breaks_and_results_and_gradients_are_right(name: str) ->
 
 @pytest.mark.slow
 @needs_compiler
-@pytest.mark.timeout(400)  # it runs a C++ compiler
 def test_the_default_backend_gives_the_same() -> None:
     names = ["sum", "group", "allgather", "broadcast", "alltoall with splits", "reducescatter"]
 
@@ -93,7 +92,6 @@ def test_first_dimensions_may_differ_between_ranks() -> None:
     torch.testing.assert_close(x.grad, 8 * x.detach())
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_in_place_operations_overwrite_their_tensors(backend: str) -> None:
     @torch.compile(backend=backend, fullgraph=True)

@@ -9,7 +9,7 @@ import pytest
 from tests.single.launching import Job, python
 from tests.syscalls import system_calls
 
-pytestmark = [pytest.mark.job, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.job
 
 # Operations without end, in which neither rank prints, reads or sleeps.
 PROGRAM = """

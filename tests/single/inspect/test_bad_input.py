@@ -33,8 +33,6 @@ from sirtaki.questions.messages import Question
 from sirtaki.rendezvous.host.presence import Presence, Record, own_folder, own_namespace, prepare
 from tests import needs
 
-pytestmark = pytest.mark.timeout(60)
-
 NOBODY = 65534
 
 

@@ -19,7 +19,7 @@ from sirtaki.inspect.live.view import HEADINGS
 from tests import needs
 from tests.single.launching import GRACE, LIMIT, SIRTAKI, Job
 
-pytestmark = [pytest.mark.job, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.job
 
 # Each rank says that it is there, and rank 1 goes where the argument says.
 PROGRAM = """

@@ -21,7 +21,7 @@ from sirtaki.launch.hosts.slots import Host
 from sirtaki.launch.starters.allocation import Allocation
 from tests.single.launching import LIMIT
 
-pytestmark = [pytest.mark.job, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.job
 
 
 def script(tmp_path: Path, code: str) -> subprocess.CompletedProcess[str]:

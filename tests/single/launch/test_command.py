@@ -19,8 +19,6 @@ from sirtaki import __version__ as sirtaki_version
 from sirtaki.launch.cores.binding import describe_share, own_processors, shares_here
 from tests.single.launching import HOROVODRUN, LIMIT, SIRTAKI, Job, python, without_remarks
 
-pytestmark = pytest.mark.timeout(120)
-
 # It imports every framework.
 DOCTOR_LIMIT = 150.0
 SHOW = "import json, os; print(json.dumps({k: v for k, v in os.environ.items()}))"

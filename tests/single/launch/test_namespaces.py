@@ -12,8 +12,6 @@ import pytest
 from tests import needs
 from tests.single.launching import Job, python
 
-pytestmark = pytest.mark.timeout(120)
-
 USER = ("unshare", "-U", "--map-current-user")
 USER_AND_PID = (*USER, "--pid", "--fork")
 CLOSING = python("import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:], close_fds=True))")

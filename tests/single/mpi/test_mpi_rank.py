@@ -15,7 +15,7 @@ from sirtaki.launch.processes.guarding import mpi_rank
 
 pytestmark = pytest.mark.job
 
-LIMIT = 60.0
+LIMIT = 150.0
 
 
 class Rank:

@@ -18,7 +18,6 @@ READS = ("benchmarks/", "python/sirtaki/observe/")
 
 needs.package("torch")
 # More than `benchmark` waits for a program.
-pytestmark = pytest.mark.timeout(330)
 
 
 def benchmark(script: str, *arguments: str) -> str:

@@ -86,7 +86,6 @@ def test_overlapping_process_sets_train_apart_on_three_processes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_image_example_makes_data_and_continues_from_its_checkpoint(tmp_path: Path) -> None:
     script, data = "pytorch_imagenet.py", ("--data-dir", str(tmp_path / "images"))
     make = (*data, "--generate", "--classes", "2", "--images", "8")

@@ -118,7 +118,6 @@ def test_the_terminal_shows_its_lines_in_turn_and_pauses_are_shortened() -> None
 
 @pytest.mark.job
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_terminal_of_the_readme_shows_what_is_printed_today() -> None:
     needs.package("torch")
 

@@ -18,7 +18,7 @@ from sirtaki.observe.trace import files
 from tests.single.launching import LIMIT, SIRTAKI, Job, python
 from tests.single.trace.made_up import trace
 
-pytestmark = [pytest.mark.job, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.job
 
 PROGRAM = """
 import os, sys, time

@@ -14,7 +14,7 @@ import pytest
 
 from tests.single.launching import LIMIT, SIRTAKI, Job, python
 
-pytestmark = [pytest.mark.job, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.job, pytest.mark.slow]
 
 PROGRAM = """
 import os, sys, time

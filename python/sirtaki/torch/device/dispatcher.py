@@ -19,6 +19,8 @@ from sirtaki.torch.ops.tensors import dtype_of
 
 # How long the end of a world waits for operations being launched.
 _END_SECONDS = 10.0
+# How long the engine has to find out which rank was lost, of which the device may know first.
+_LOSS_SECONDS = 2.0
 
 
 class Dispatcher:
@@ -122,8 +124,8 @@ class Dispatcher:
 
     def _give_up(self, batch: Sequence[Agreed], error: Exception) -> None:
         """End the world, whose other ranks wait for this rank's part on their accelerators."""
-        if self._ended.is_set():
-            return  # this error is a consequence of it
+        if self._ended.wait(_LOSS_SECONDS):
+            return  # this error is a consequence of it, and `_watch` raises the cause
         why = f"an operation could not be launched on the {self.device.backend} device: {error}"
         failure = HorovodInternalError(f"rank {self._world.topology.rank}: {why}")
         failure.__cause__ = error

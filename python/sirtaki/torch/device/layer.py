@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +19,13 @@ if TYPE_CHECKING:
 
 _HIGH_PRIORITY = -1
 # NCCL's groups read these at creation: by default they end the process when an operation fails or
-# one of their threads is late. Our engine detects lost ranks and raises an error instead.
-_CALM = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "TORCH_NCCL_ENABLE_MONITORING": "0"}
+# one of their threads is late, and sleep for a minute, with the tensors, before they report an
+# error. Our engine detects lost ranks and raises an error instead.
+_CALM = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
+}
 
 
 # PyTorch's process groups for accelerators; ROCm's devices are also called cuda.
@@ -42,6 +48,9 @@ class Device(Protocol):
 
     def make_group(self, store: Store, rank: int, size: int, timeout: timedelta) -> Any:
         """Return a backend of `torch.distributed` for these members."""
+
+    def capturing(self) -> bool:
+        """Return whether the calling thread's stream captures a graph and runs nothing."""
 
     def current(self) -> Any:
         """Return the stream on which the calling thread computes."""
@@ -110,11 +119,14 @@ class TorchDevice:
         return state.local_rank() % int(self._module.device_count())
 
     def identity(self) -> str:
-        """Return the device's UUID if PyTorch provides it."""
+        """Return the device's UUID if PyTorch provides it, and the host that NCCL sees."""
         properties = self._module.get_device_properties(self._place)
         uuid = getattr(properties, "uuid", None)
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        return str(uuid) if uuid is not None else f"{visible}/{self._place.index}"
+        place = str(uuid) if uuid is not None else f"{visible}/{self._place.index}"
+        # NCCL connects ranks on one device if they have different values of this variable.
+        host = os.environ.get("NCCL_HOSTID", "")
+        return f"{place} {hashlib.sha256(host.encode()).hexdigest()[:16]}" if host else place
 
     def make_group(self, store: Store, rank: int, size: int, timeout: timedelta) -> Any:
         """Return a backend of `torch.distributed` for these members."""
@@ -125,6 +137,11 @@ class TorchDevice:
             group = group_class(store, rank, size, options)
         group._set_sequence_number_for_group()
         return group
+
+    def capturing(self) -> bool:
+        """Return whether the calling thread's stream captures a graph and runs nothing."""
+        is_capturing = getattr(self._module, "is_current_stream_capturing", None)
+        return is_capturing is not None and bool(is_capturing())
 
     def current(self) -> Any:
         """Return the stream on which the calling thread computes."""
@@ -198,6 +215,10 @@ class GlooOnCpu:
     def make_group(self, store: Store, rank: int, size: int, timeout: timedelta) -> Any:
         """Return a backend of `torch.distributed` for these members."""
         return dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+
+    def capturing(self) -> bool:
+        """Return False: there are no graphs."""
+        return False
 
     def current(self) -> None:
         """Return None: there are no streams."""

@@ -32,11 +32,17 @@ def route(tensor: torch.Tensor, operation: str, op: int | None = None) -> Device
         op: The reduction operator.
 
     Raises:
+        RuntimeError: A graph is being captured.
         ValueError: The tensor is on a different device than earlier tensors.
     """
     device = device_of(tensor)
     if device is None or not state.is_initialized():
         return None
+    if device.capturing():
+        raise RuntimeError(
+            f"{operation.lower()} was called while a CUDA graph is captured, but a replay could "
+            "not agree with other ranks; call it before or after the captured part"
+        )
     world = state.current_world()
     if op == Adasum or operation in world.config.staged or _must_encrypt(world):
         return None

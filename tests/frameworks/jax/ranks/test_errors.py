@@ -110,6 +110,11 @@ class TestBadArguments:
         with pytest.raises(ValueError, match="JAX would cut numbers of type int64"):
             hvd.allreduce(wide)
 
+    def test_a_program_for_another_platform(self) -> None:
+        traced = jax.jit(lambda x: hvd.allreduce(x)).trace(jnp.ones(3))
+        with pytest.raises(NotImplementedError, match="on CPUs only, and this .* for cuda"):
+            traced.lower(lowering_platforms=("cuda",))
+
     def test_random_keys(self, run) -> None:
         with pytest.raises(ValueError, match=r"give jax\.random\.key_data"):
             run(hvd.allgather, jax.random.split(jax.random.key(1), 2))

@@ -176,7 +176,6 @@ def top(job: str, columns: int = 40, **variables: str) -> Iterator[Terminal]:
 
 
 @pytest.mark.job
-@pytest.mark.timeout(120)
 def test_keys_work_on_a_job_that_hangs_and_has_a_stopped_rank(job: Job, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)

@@ -14,7 +14,7 @@ import pytest
 from tests.single.inspect.test_questions import PROGRAM, running, sirtaki
 from tests.single.launching import LIMIT, SIRTAKI, Job
 
-pytestmark = [pytest.mark.job, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.job
 
 
 def ask(address: str, path: str, body: str | None = None, **headers: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from sirtaki.rendezvous.world.place_variables import PLACE_VARIABLES, completed,
 from sirtaki.schedulers.table import find_start
 from tests.single.launching import GRACE, Job, python
 
-pytestmark = [pytest.mark.job, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.job
 
 NAMES = (
     *PLACE_VARIABLES,

@@ -24,8 +24,6 @@ from sirtaki.rendezvous.stores.store import UnixStoreServer, open_store
 from sirtaki.rendezvous.world.membership import Membership
 from tests.single.launching import GRACE, HOROVODRUN, Job, python
 
-pytestmark = pytest.mark.timeout(120)
-
 # Rank 1 imports for long; nobody prints before both have met.
 LATE = """
 import os, time, sirtaki as hvd

@@ -12,8 +12,6 @@ import pytest
 
 from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job, python
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def run_shell(job: Job, redirections: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the launcher with the redirections of a shell."""

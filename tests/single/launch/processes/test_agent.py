@@ -25,8 +25,6 @@ from sirtaki.launch.processes.frames import (
 )
 from tests.single.launching import LIMIT, Job, python
 
-pytestmark = pytest.mark.timeout(120)
-
 SECRET = bytes(range(32))
 
 

@@ -32,8 +32,6 @@ from sirtaki.launch.starters.starter import Starter
 from sirtaki.rendezvous.trust import auth
 from tests.single.launching import Job, python
 
-pytestmark = pytest.mark.timeout(60)
-
 SECRET = secrets.token_bytes(32)
 STEP = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4"}
 JSM = {"JSM_NAMESPACE_RANK": "1", "JSM_NAMESPACE_SIZE": "2"}

@@ -26,8 +26,6 @@ from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.processes.supervise import Supervisor
 from tests.single.launching import python
 
-pytestmark = pytest.mark.timeout(120)
-
 
 class SlowReader(io.StringIO):
     """Takes nothing for a while when it is first written to."""

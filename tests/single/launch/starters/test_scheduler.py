@@ -15,8 +15,6 @@ import pytest
 
 from tests.single.launching import GRACE, LIMIT, Job, python
 
-pytestmark = pytest.mark.timeout(120)
-
 # Starts the tasks of a step with the variables that tell them apart; $BEFORE is done first in the
 # folder of the job, $AFTER when all have ended: `wait -f`, as a task that is stopped has not ended.
 SRUN = """#!/bin/bash

@@ -26,8 +26,6 @@ from sirtaki.rendezvous.network import local_socket
 from sirtaki.rendezvous.stores.store import UnixStore, UnixStoreServer
 from tests.single.rendezvous.memory_store import MemoryStore
 
-pytestmark = pytest.mark.timeout(60)
-
 REGION = 1 << 16
 TIMEOUT = 20.0
 

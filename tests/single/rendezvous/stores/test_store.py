@@ -27,8 +27,6 @@ from sirtaki.rendezvous.stores.store import (
 )
 from tests.single.rendezvous.memory_store import MemoryStore
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def server() -> Iterator[UnixStoreServer]:

@@ -23,8 +23,6 @@ from sirtaki.rendezvous.stores.tcp_store import TcpStore, TcpStoreServer
 from sirtaki.rendezvous.trust import auth
 from sirtaki.rendezvous.trust.sealing import Seal
 
-pytestmark = pytest.mark.timeout(60)
-
 SECRET = bytes(range(32))
 SHARED = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -13,7 +13,7 @@ import pytest
 
 from sirtaki.rendezvous.stores.tcp_store import TcpStoreServer
 
-pytestmark = [pytest.mark.job, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.job
 
 HOST = socket.gethostname()
 

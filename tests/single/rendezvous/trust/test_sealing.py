@@ -19,8 +19,6 @@ from sirtaki.rendezvous.trust import auth
 from sirtaki.rendezvous.trust.sealing import AlteredError, Seal
 from sirtaki.rendezvous.world.listener import RankListener
 
-pytestmark = pytest.mark.timeout(60)
-
 SECRET = bytes(range(32))
 HERE = auth.Identity("node-a", "1.0")
 Alter = Callable[[bytes], bytes]

@@ -28,8 +28,6 @@ from sirtaki.rendezvous.world.join import JoinSettings, join_world
 from sirtaki.rendezvous.world.membership import Membership
 from tests import needs
 
-pytestmark = pytest.mark.timeout(60)
-
 SECRET = bytes(range(32))
 TIMEOUT = 20.0
 

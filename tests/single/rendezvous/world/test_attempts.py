@@ -18,8 +18,6 @@ from sirtaki.rendezvous.world.join import Joined, JoinSettings, join_world
 from sirtaki.rendezvous.world.membership import Membership, Topology
 from tests.single.rendezvous.memory_store import MemoryStore
 
-pytestmark = pytest.mark.timeout(60)
-
 PATIENT = 20.0
 HASTY = 1.0
 

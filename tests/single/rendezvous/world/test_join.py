@@ -27,8 +27,6 @@ from sirtaki.rendezvous.world.membership import Membership, Topology
 from sirtaki.rendezvous.world.records import RankRecord, WorldRecord
 from tests.single.rendezvous.memory_store import MemoryStore
 
-pytestmark = pytest.mark.timeout(60)
-
 SECRET = bytes(range(32))
 TIMEOUT = 20.0
 

@@ -18,8 +18,6 @@ from sirtaki.rendezvous.stores.tcp_store import TcpStore, TcpStoreServer
 from sirtaki.rendezvous.world import gather
 from sirtaki.rendezvous.world.records import RankRecord
 
-pytestmark = pytest.mark.timeout(60)
-
 SECRET = bytes(range(32))
 NAME = "trainer.example"
 

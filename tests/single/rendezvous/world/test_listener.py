@@ -16,8 +16,6 @@ from sirtaki.rendezvous.network.dial import never
 from sirtaki.rendezvous.trust import auth
 from sirtaki.rendezvous.world.listener import DATA, RankListener
 
-pytestmark = pytest.mark.timeout(60)
-
 SECRET = bytes(range(32))
 TIMEOUT = 20.0
 

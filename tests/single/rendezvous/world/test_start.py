@@ -30,8 +30,6 @@ from sirtaki.schedulers.start import Start
 from sirtaki.schedulers.table import find_start
 from tests import needs
 
-pytestmark = pytest.mark.timeout(60)
-
 TORCH = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "node1", "MASTER_PORT": "29500"}
 TORCHRUN = {**TORCH, "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "r"}
 OPEN_MPI = {
