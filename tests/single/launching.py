@@ -23,7 +23,7 @@ LIMIT = 300.0
 GRACE = ("--termination-grace-seconds", "0.3")
 _MARK = "SIRTAKI_TEST_MARK"
 _REMARKS = re.compile(
-    r"^\d+ ranks, [\d.]+ s(, .*)?\n\Z|^\S+: warning: \d+ ranks share \d+ CPUs?,.*\n", re.MULTILINE
+    r"^\d+ ranks?, [\d.]+ s(, .*)?\n\Z|^\S+: warning: \d+ ranks share \d+ CPUs?,.*\n", re.MULTILINE
 )
 
 

@@ -117,6 +117,8 @@ def _launch_elastic(settings: Settings, elastic: Elastic) -> int:
         return 0
     with SignalWatch() as signals, ElasticJob(settings, elastic) as job:
         outcome = job.run(sys.stdout, sys.stderr, signals)
+    if outcome.success and job.summary:
+        _say(job.summary)
     return _exit_code(outcome, settings)
 
 

@@ -13,6 +13,7 @@ from sirtaki.launch.elastic.settings import Elastic
 from sirtaki.launch.elastic.starts import Cooldowns, HostPool, Starts
 from sirtaki.launch.elastic.worlds import JobMember, NextWorld, Worlds
 from sirtaki.launch.errors import FAILED, JobError
+from sirtaki.launch.output.summary import elastic_summary
 from sirtaki.launch.processes.events import HostProcesses
 from sirtaki.launch.processes.outcome import Crew, Policy, Verdict, failure_of
 from sirtaki.rendezvous.network.inbox import Inbox
@@ -52,6 +53,7 @@ class Driver(Policy):
         self._all_lost_in = -1
         self._is_over = False
         self._incomplete_since: float | None = time.monotonic()
+        self._first_world_at = 0.0
         self._inbox: Inbox[Callable[[], object]] = Inbox()
         self._crew: Crew | None = None
 
@@ -173,6 +175,15 @@ class Driver(Policy):
         """A description of the last checkpoint, "" if none is known."""
         told = self._checkpoint
         return "" if told is None else f"the last checkpoint is {told.path} (step {told.step})"
+
+    @property
+    def summary(self) -> str:
+        """The line that ends a successful job, "" if it had no world."""
+        worlds = self._worlds
+        if worlds.epoch < 0:
+            return ""
+        seconds = time.monotonic() - self._first_world_at
+        return elastic_summary(worlds.size, seconds, worlds.epoch + 1)
 
     @property
     def goes_on(self) -> bool:
@@ -358,7 +369,9 @@ class Driver(Policy):
         self._worlds.placed(world)
         self._store.set(ABANDON, messages.keys_of_world(world.epoch - 1).encode())
         self._incomplete_since = None
-        if world.epoch > 0:
+        if world.epoch == 0:
+            self._first_world_at = time.monotonic()
+        else:
             self._say(f"world {world.epoch}: {len(ids)} process(es), {world.fresh} of them new")
 
     def _dismiss(self, members: Sequence[JobMember]) -> None:

@@ -130,7 +130,8 @@ class ElasticHosts:
 class ElasticJob:
     """An elastic job; its store is served while the job is entered. Raises LaunchError.
 
-    `server` is the store, `secret` the job's, `started` the number of processes started so far.
+    `server` is the store, `secret` the job's, `started` the number of processes started so far,
+    `summary` the line that ends a successful job.
     """
 
     def __init__(self, settings: Settings, elastic: Elastic) -> None:
@@ -147,6 +148,7 @@ class ElasticJob:
         self._addresses = _addresses(elastic, settings, list(self._hosts))
         self.server = make_server(settings, self._addresses, self.secret)
         self.started = 0
+        self.summary = ""
 
     def __enter__(self) -> ElasticJob:
         self.server.__enter__()
@@ -198,7 +200,7 @@ class ElasticJob:
         finally:
             if (outcome is None or not outcome.success) and driver.last_checkpoint:
                 outputs.say(f"{driver.last_checkpoint}.")
-            self.started = driver.started
+            self.started, self.summary = driver.started, driver.summary
             hosts.close()
             store.close()
 

@@ -68,6 +68,11 @@ class Worlds:
         return [self.alive[number] for number in self._order if number in self.alive]
 
     @property
+    def size(self) -> int:
+        """The number of members of the current world, of which some may have ended."""
+        return len(self._order)
+
+    @property
     def newcomers(self) -> list[JobMember]:
         """The processes that wait for their first place."""
         return [member for member in self.alive.values() if member.epoch < 0 and member.ready]

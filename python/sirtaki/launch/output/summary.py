@@ -41,12 +41,28 @@ def summary(told: Sequence[bytes | None]) -> str:
     if len(ranks) < len(told) or len(told) < 2 or not any(one.operations for one in ranks):
         return ""
     longest = max(one.seconds for one in ranks)
-    text = f"{len(ranks)} ranks, {longest:.{0 if longest >= 10 else 1}f} s"
+    text = f"{len(ranks)} ranks, {_seconds(longest)}"
     computing = [one.computing for one in ranks if one.computing is not None]
     if len(computing) < len(ranks) or longest <= 0:
         return text
     share = sum(computing) / sum(one.seconds for one in ranks)
     return f"{text}, {100 * share:.0f} % computing" + _slowest(computing)
+
+
+def elastic_summary(ranks: int, seconds: float, worlds: int) -> str:
+    """Return the summary line of an elastic job that succeeded.
+
+    Args:
+        ranks: Of its last world.
+        seconds: Since the first world was formed.
+        worlds: How many it had.
+    """
+    plural = "" if worlds == 1 else "s"
+    return f"{ranks} rank{'' if ranks == 1 else 's'}, {_seconds(seconds)}, {worlds} world{plural}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.{0 if seconds >= 10 else 1}f} s"
 
 
 def _slowest(computing: Sequence[float]) -> str:

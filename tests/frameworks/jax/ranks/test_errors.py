@@ -112,7 +112,7 @@ class TestBadArguments:
 
     def test_a_program_for_another_platform(self) -> None:
         traced = jax.jit(lambda x: hvd.allreduce(x)).trace(jnp.ones(3))
-        with pytest.raises(NotImplementedError, match="on CPUs only, and this .* for cuda"):
+        with pytest.raises(NotImplementedError, match=r"on CPUs only, and this .* for cuda"):
             traced.lower(lowering_platforms=("cuda",))
 
     def test_random_keys(self, run) -> None:

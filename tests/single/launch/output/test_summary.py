@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from sirtaki.launch.output.summary import summary
+from sirtaki.launch.output.summary import elastic_summary, summary
 from tests.single.launching import HOROVODRUN, LIMIT, python
 
 
@@ -32,8 +32,8 @@ def test_the_line_says_only_what_was_measured(told: list[bytes | None], line: st
     assert summary(told) == line
 
 
-def run(code: str) -> subprocess.CompletedProcess[str]:
-    command = [*HOROVODRUN, "-np", "2", *python(code)]
+def run(code: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    command = [*HOROVODRUN, "-np", "2", *flags, *python(code)]
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
 
 
@@ -58,3 +58,17 @@ def test_a_rank_that_the_others_have_left_has_told_its_times_too() -> None:
         "time.sleep(hvd.rank() / 2)\nhvd.shutdown()"
     )
     assert re.fullmatch(r"2 ranks, \d\.\d s, \d+ % computing.*\n", run(code).stderr)
+
+
+@pytest.mark.job
+def test_an_elastic_job_ends_with_the_number_of_its_worlds() -> None:
+    code = "import sirtaki as hvd\nhvd.init()\nhvd.barrier()"
+    assert re.fullmatch(r"2 ranks, \d\.\d s, 1 world\n", run(code, "--min-np", "1").stderr)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "seconds", "worlds", "line"),
+    [(3, 312.4, 2, "3 ranks, 312 s, 2 worlds"), (1, 4.26, 1, "1 rank, 4.3 s, 1 world")],
+)
+def test_the_line_of_an_elastic_job(ranks: int, seconds: float, worlds: int, line: str) -> None:
+    assert elastic_summary(ranks, seconds, worlds) == line
