@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
+import json
 import os
 import re
 import signal
@@ -18,7 +20,7 @@ from pathlib import Path
 import sirtaki
 from sirtaki.core.config import Config
 from sirtaki.core.world import memory
-from sirtaki.frameworks import frameworks
+from sirtaki.frameworks import Framework, frameworks
 from sirtaki.interface import second_owner_of_horovod
 from sirtaki.rendezvous.files import memory_file
 from sirtaki.rendezvous.network import local_socket
@@ -122,12 +124,17 @@ def _cure(name: str, why: str) -> str:
     framework = FRAMEWORKS.get(name)
     if framework is None or missing is None or missing[1] not in framework.backends:
         return ""
+    return _backend_cure(framework, missing[1])
+
+
+def _backend_cure(framework: Framework, missing: str) -> str:
+    """Return the fix for a framework whose backend is not installed."""
     variable = f"{framework.name.upper()}_BACKEND"
     here = [each for each in framework.backends if importlib.util.find_spec(each) is not None]
     if here:
         return f"let {framework.name} use a backend that is installed: export {variable}={here[0]}"
     return (
-        f"install a backend for {framework.name}: pip install {missing[1]}; with another one of "
+        f"install a backend for {framework.name}: pip install {missing}; with another one of "
         f"{', '.join(framework.backends)}, set {variable} to its name too"
     )
 
@@ -135,9 +142,27 @@ def _cure(name: str, why: str) -> str:
 def installed(name: str) -> Probed:
     """Return the installed version of a package, without importing it."""
     try:
-        return Probed(name, True, importlib.metadata.version(name))
+        version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return Probed(name, False, "not installed", _INSTALL.get(name, ""))
+    framework = FRAMEWORKS.get(name)
+    if framework is None or not framework.backends:
+        return Probed(name, True, version)
+    backend = _selected_backend(name, framework)
+    if importlib.util.find_spec(backend) is not None:
+        return Probed(name, True, version)
+    why = f"{version}, but its backend {backend} is not installed"
+    return Probed(name, False, why, _backend_cure(framework, backend))
+
+
+def _selected_backend(name: str, framework: Framework) -> str:
+    """Return the backend that a framework would import, of those in its description."""
+    chosen = os.environ.get(f"{name.upper()}_BACKEND", "")
+    if not chosen:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            config = Path.home() / f".{name}" / f"{name}.json"
+            chosen = json.loads(config.read_text(encoding="utf-8")).get("backend", "")
+    return chosen if chosen in framework.backends else framework.backends[0]
 
 
 def torch_distributed(quick: bool = False) -> Probed:

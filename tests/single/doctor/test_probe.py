@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,28 @@ def test_keras_without_its_backend_says_which_to_take(
     )
     finding = probe.probe_module("keras")
     assert (finding.works, finding.fix[: len(fix)]) == (False, fix)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "config", "works"),
+    [("", "", False), ("jax", "", True), ("", "jax", True), ("torch", "jax", False)],
+)
+def test_keras_without_its_backend_is_found_without_an_import(
+    chosen: str, config: str, works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JAX is the only backend here; Keras reads the variable, then its file."""
+    monkeypatch.setenv("KERAS_BACKEND", chosen)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if config:
+        (tmp_path / ".keras").mkdir()
+        (tmp_path / ".keras/keras.json").write_text(json.dumps({"backend": config}))
+    monkeypatch.setattr(probe.importlib.metadata, "version", lambda name: "3.15.0")
+    monkeypatch.setattr(probe.importlib.util, "find_spec", lambda name: name == "jax" or None)
+    found = probe.installed("keras")
+    assert found.works == works
+    if not works:
+        assert found.detail == f"3.15.0, but its backend {chosen or 'tensorflow'} is not installed"
+        assert found.fix.endswith("export KERAS_BACKEND=jax")
 
 
 @pytest.mark.parametrize("name", ["no_such_module", "no_such_package.part"])

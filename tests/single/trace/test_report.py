@@ -78,6 +78,20 @@ class TestClocks:
         assert align(Trace("cafe", ranks)) == {"b": (late, 0)}
         assert [one.operations for one in ranks] == wanted
 
+    def test_clocks_that_may_agree_are_left_as_they_are(self) -> None:
+        """Rank 1 is always first: it may be up to 5 ms later than it says, but no earlier."""
+        ranks = [rank(0, "a"), rank(1, "b")]
+        for one in ranks:
+            begins = [10 * step + (5 if one.rank == 0 else 0) for step in range(6)]
+            ends = [10 * step + 5 for step in range(6)]
+            one.operations = [
+                operation("grad", begin, end, end + 1, number=step)
+                for step, (begin, end) in enumerate(zip(begins, ends, strict=True))
+            ]
+        wanted = list(ranks[1].operations)
+        assert align(Trace("cafe", ranks)) == {"b": (0, 5 * MS)}
+        assert ranks[1].operations == wanted
+
     def test_one_host_is_left_alone(self) -> None:
         whole = trace()
         assert align(whole) == {}

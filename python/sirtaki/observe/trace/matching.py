@@ -74,8 +74,9 @@ def align(trace: Trace) -> dict[str, tuple[int, int]]:
     """Align the clocks of all hosts with that of the first rank's host.
 
     No rank learns that all have submitted an operation before each of them has, so every operation
-    bounds the offset of two clocks from both sides. The middle is taken. Operations are matched by
-    the number of earlier ones on each rank, independent of its clock.
+    bounds the offset of two clocks from both sides. The middle is taken, unless the clocks may
+    agree: where one rank is always late the bounds are wide. Operations are matched by the number
+    of earlier ones on each rank, independent of its clock.
 
     Returns:
         For each other host the nanoseconds by which its clock was late, and the possible error.
@@ -96,10 +97,10 @@ def align(trace: Trace) -> dict[str, tuple[int, int]]:
         if bounds is None:
             continue
         least, most = bounds
-        late = (least + most) // 2
+        late = 0 if least <= 0 <= most else (least + most) // 2
         for one in members:
             one.shift(late)
-        found[host] = late, abs(most - least) // 2
+        found[host] = late, max(abs(most - late), abs(late - least))
     return found
 
 
