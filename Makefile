@@ -83,9 +83,13 @@ $(WHEELS): $(PACKAGE) $(BUILT_BY)
 	fi
 	@touch $@
 
+# Not when a folder's time alone has changed: tests of another stage may be importing the package.
 $(PACKAGE_INSTALLED): $(WHEELS)
-	$(BIN)/python -m pip install --quiet --no-deps --force-reinstall dist/*.whl
-	@touch $@
+	@cmp -s dist/.made-of $@ || { set -e; \
+	  echo "installing the wheels of dist"; \
+	  $(BIN)/python -m pip install --quiet --no-deps --force-reinstall dist/*.whl; \
+	}
+	@cp dist/.made-of $@
 
 install: $(INSTALLED)
 

@@ -14,7 +14,7 @@ import sirtaki.torch as hvd
 
 LAYERS, WIDTH, BATCH = 8, 2048, 512
 STEPS, ROUNDS = 200, 5
-#: Of DDP's peak: the optimizer keeps no bucket of gradients, but results of their own.
+#: Of DDP's peak, with its defaults: a bucket beside each gradient.
 MEMORY_LIMIT = 1.10
 TIME_LIMIT = 1.02
 

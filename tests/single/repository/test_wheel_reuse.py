@@ -30,6 +30,7 @@ PYTHON = """#!/bin/sh
 case "$*" in
   -VV) echo "Python $(cat version)" ;;
   "-m pip wheel"*) mkdir -p dist; touch dist/a.whl; echo built >> calls ;;
+  *--force-reinstall*) echo installed >> calls ;;
 esac
 """
 
@@ -51,10 +52,8 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def make(tree: Path) -> None:
-    subprocess.run(
-        ["make", "dist/.built"], cwd=tree, check=True, capture_output=True, timeout=LIMIT
-    )
+def make(tree: Path, target: str = "dist/.built") -> None:
+    subprocess.run(["make", target], cwd=tree, check=True, capture_output=True, timeout=LIMIT)
 
 
 def touch_all(tree: Path) -> None:
@@ -88,6 +87,20 @@ def test_a_removed_file_is_built_again(tree: Path) -> None:
     (tree / "python/other.py").write_text("python/sirtaki.py")
     make(tree)
     assert builds(tree) == 2
+
+
+def test_wheels_are_installed_again_when_they_have_changed_and_not_for_a_folders_time(
+    tree: Path,
+) -> None:
+    """Tests of one stage may be importing the package while another stage begins."""
+    for change in ("none", "time", "content"):
+        if change != "none":
+            touch_all(tree)
+        if change == "content":
+            (tree / "python/sirtaki.py").write_text("changed")
+        make(tree, ".venv/.installed")
+    calls = (tree / "calls").read_text().split()
+    assert calls == ["built", "installed", "built", "installed"]
 
 
 def test_another_python_builds_its_own(tree: Path) -> None:
