@@ -17,6 +17,7 @@ import pytest
 
 from tests import processor
 from tests.needs import missing
+from tests.single.test_ending import THREAD_IN_A_CALL
 from tests.wheels.conftest import LIMIT, WHEELS, run_ranks, wheel
 from tools.wheels import emulated
 from tools.wheels.interpreters import STABLE_ABI, Interpreter, found
@@ -72,6 +73,15 @@ def test_a_wheel_reduces_by_the_widest_instructions_of_the_processor(
     code = "from sirtaki import _core; print(_core.kernel_level())"
     level = subprocess.check_output([python.path, "-c", code], text=True, cwd=tmp_path)
     assert level.strip() == processor.kernel_level()
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda python: python.tag)
+def test_a_thread_in_a_call_does_not_abort_the_process_that_ends(
+    python: Interpreter, tmp_path: Path
+) -> None:
+    """Zig's C++ library cannot unwind what glibc's exit of a thread unwinds."""
+    zipfile.ZipFile(wheel(tag(python.version), HERE)).extractall(tmp_path)
+    subprocess.run([python.path, "-c", THREAD_IN_A_CALL], check=True, cwd=tmp_path, timeout=LIMIT)
 
 
 @pytest.mark.parametrize(("suite", "version"), [("bookworm", (3, 11)), ("trixie", (3, 13))])

@@ -17,6 +17,8 @@ from sirtaki.schedulers.host_lists import NAME
 _ADDRESS = r"\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?)\]"
 # Strings, because `re` compiles them at first use, and most jobs need none.
 _HOST = rf"(?:({NAME})|{_ADDRESS})(?::([0-9]{{1,7}}))?(?:@([0-9]{{1,5}}))?"
+# The rest of a line of Grid Engine's $PE_HOSTFILE: slots, the queue, and processors.
+_OF_GRID_ENGINE = r"\s+([0-9]{1,7})\s+\S+@\S+\s+\S+"
 # The fields that may follow the name in a line of a hostfile, each at most once.
 _FIELD = r"\s+(slots|max[_-]slots|port)\s*=\s*([0-9]{1,7})"
 _MOST_SLOTS = 9999999
@@ -88,7 +90,8 @@ def read_hostfile(path: str) -> list[Host]:
     """Read lines "name slots=N" or "name:N", 1 if only a name; skips blank lines and # comments.
 
     "port=P" is ssh's port there. "max_slots=M", as in Open MPI, limits the slots. An IPv6 address
-    needs no brackets. Raises LaunchError naming the file and the line.
+    needs no brackets. The lists of PBS (a line a slot) and Grid Engine ("name N queue processors")
+    can be read too. Raises LaunchError naming the file and the line.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -117,6 +120,8 @@ def _read_line(content: str) -> Host | None:
     """Parse a line of a hostfile; None if it is invalid."""
     name, *rest = content.split(maxsplit=1)
     text = f" {rest[0]}" if rest else ""
+    if found := re.fullmatch(_OF_GRID_ENGINE, text):
+        return None if ":" in name else _read(name, int(found[1]))
     pairs = re.findall(_FIELD, text)
     fields = {field.replace("-", "_"): int(value) for field, value in pairs}
     if len(fields) < len(pairs) or re.sub(_FIELD, "", text):

@@ -133,6 +133,21 @@ def test_a_hostfile_may_bound_slots_as_open_mpi_has_it(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a:2\nb:1\n",  # MPICH
+        "a slots=2 max_slots=2\nb\n",  # Open MPI
+        "a\na\nb\n",  # PBS
+        "a 2 all.q@a UNDEFINED\nb 1 all.q@b <NULL>\n",  # Grid Engine
+    ],
+)
+def test_lists_of_other_programs_are_read(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "hostfile"
+    path.write_text(text)
+    assert read_hostfile(str(path)) == [Host("a", 2), Host("b", 1)]
+
+
 def test_a_host_has_one_port() -> None:
     assert parse_hosts("a:1,a:2@2201") == [Host("a", 3, 2201)]
     with pytest.raises(LaunchError, match="host a is named with the ports 1 and 2"):
@@ -144,7 +159,7 @@ def test_a_host_has_one_port() -> None:
     [
         *("a:x", "a:2:3", "a slots=", "a slots=x", "a slots=2 b", "-x slots=1"),
         *("a slots=1 slots=2", "a:2 slots=3", "a port=0", "a port=70000", "a port=x"),
-        *("a user=me", "[::1 slots=1"),
+        *("a user=me", "[::1 slots=1", "a 2", "a:2 4 all.q@a UNDEFINED"),
     ],
 )
 def test_a_bad_line_of_a_hostfile_is_named(tmp_path: Path, line: str) -> None:
