@@ -120,6 +120,31 @@ def test_who_saves_at_its_end_has_its_helpers_and_what_they_leave_ends_too(
     assert not job.processes()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_timeout_which_signals_its_child_twice_kills_nobody(
+    job: Job, number: signal.Signals
+) -> None:
+    """`timeout` signals its child, and then the process group, in which that child is, too."""
+    code = (
+        "import signal, time\n"
+        "got = []\n"
+        f"signal.signal({int(number)}, lambda number, _: got.append(number))\n"
+        f"{UNTIL_SIGNALLED}"
+        "time.sleep(0.5)\n"
+        "print('saved', len(got), flush=True)\n"
+    )
+    flags = ("-np", "1", "--termination-grace-seconds", "60")
+    command = ["timeout", "600", *HOROVODRUN, *flags, *python(code)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=job.environment
+    ) as launcher:
+        lines_until(launcher, "ready", 1)
+        launcher.send_signal(number)
+        output, _ = launcher.communicate(timeout=LIMIT)
+    assert "saved 1" in output
+    assert launcher.returncode == 128 + number
+
+
 def test_helpers_that_handle_sigterm_do_not_keep_a_rank_that_does_not(job: Job) -> None:
     # As PyTorch's data loaders do.
     code = (

@@ -23,6 +23,15 @@ def test_a_signal_that_was_taken_while_output_was_written_is_not_waited_for_agai
         assert signals.take() is None
 
 
+def test_copies_of_a_signal_are_dropped_and_others_kept() -> None:
+    with SignalWatch() as signals:
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGTERM, signal.SIGTERM):
+            signal.raise_signal(number)
+        assert signals.take() == signal.SIGTERM
+        signals.drop_copies(signal.SIGTERM)
+        assert [signals.take(), signals.take()] == [signal.SIGUSR1, None]
+
+
 def test_ctrl_c_ends_a_command_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

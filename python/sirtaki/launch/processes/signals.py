@@ -6,11 +6,15 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from types import FrameType
 from typing import Any
 
 from sirtaki.launch.processes.outcome import PASSED_ON
 
+# How long the copies of a signal may take.
+_COPY_SECONDS = 0.005
+_MOST_SIGNALS = 4096
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP, *PASSED_ON)
 
 
@@ -58,3 +62,14 @@ class SignalWatch:
             with contextlib.suppress(OSError):
                 os.write(self._previous_wakeup, bytes([number]))
         return None
+
+    def drop_copies(self, number: int) -> None:
+        """Drop further signals of this number that have come with the one that was taken.
+
+        timeout(1) and some shells signal a process, and then its group.
+        """
+        time.sleep(_COPY_SECONDS)
+        with contextlib.suppress(BlockingIOError):
+            came = self.reader.recv(_MOST_SIGNALS)
+            if others := came.replace(bytes([number]), b""):
+                self._writer.send(others)

@@ -434,6 +434,7 @@ class Supervisor:
         if number == signal.SIGTSTP:
             self._pause()
         elif not self._ending and self._policy.asked(number):
+            self._signals.drop_copies(number)
             self._report(
                 f"{name} received: the processes finish their step, commit and leave (SIGTERM "
                 "ends them)."
@@ -448,6 +449,7 @@ class Supervisor:
             self._waiter.hurry()
             # Before the report, because nobody may read that.
             self._end(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+            self._signals.drop_copies(number)
             self._report(f"{name} received: terminating all workers (once more to kill them).")
         else:
             for host in self._hosts:
