@@ -435,10 +435,8 @@ class Supervisor:
             self._pause()
         elif not self._ending and self._policy.asked(number):
             self._signals.drop_copies(number)
-            self._report(
-                f"{name} received: the processes finish their step, commit and leave (SIGTERM "
-                "ends them)."
-            )
+            leave = "the processes finish their step, commit and leave (SIGTERM ends them)"
+            self._report(f"{name} received: {leave}.")
             self._ask_policy()
         elif number in PASSED_ON and self._pass_on(number):
             self._report(f"{name} received: passed on to the workers.")
