@@ -28,10 +28,13 @@ def microseconds(work: Callable[[], object], calls: int) -> float:
 
 def enough(work: Callable[[], object]) -> int:
     """Return how many calls last as long as a turn should, the same on all ranks."""
-    microseconds(work, 5)
-    first = torch.tensor([microseconds(work, 5)])
-    dist.broadcast(first, 0)
-    return max(5, min(2000, int(SECONDS * 1e6 / float(first))))
+    calls = 5
+    while True:
+        taken = torch.tensor([microseconds(work, calls) * calls / 1e6])
+        dist.broadcast(taken, 0)
+        if float(taken) >= SECONDS or calls >= 2000:
+            return calls
+        calls *= 2
 
 
 def main() -> None:

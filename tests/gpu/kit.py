@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,8 @@ EXAMPLES = HERE / "examples" if PACKED else HERE.parents[1] / "examples"
 NO_GPU = 77
 FIGURE = "figure "
 _SIRTAKI = (sys.executable, "-m", "sirtaki.launch.cli")
+_RUN = (*_SIRTAKI, "run", "-np")
+_SANITIZER_PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/cuda/bin"))
 _COOL_DOWN = ("--blacklist-cooldown-range", "60", "60")
 _KEPT_LINES = 40
 _GRACE_SECONDS = 5.0
@@ -138,6 +141,12 @@ def checks(devices: int) -> list[Check]:
         for number in (4, 8, 16)
         if number <= len(os.sched_getaffinity(0))
     ]
+    if sanitizer := shutil.which("compute-sanitizer", path=_SANITIZER_PATH):
+        # Without PyTorch's own cache of memory, each use of memory that was freed is seen.
+        # NCCL asks for what a device may lack, so calls that return an error are none of ours.
+        tool = ("env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1", sanitizer, "--error-exitcode", "9")
+        words = (*tool, "--report-api-errors", "no", sys.executable, *_own("collectives"))
+        found.append(Check("memory errors, 1 ranks on NCCL", [*_RUN, "1", *words], 90))
     found.append(Check("doctor", [*_SIRTAKI, "doctor"], 60))
     return found
 
@@ -172,7 +181,7 @@ def _ranks(
 
 
 def _job(number: int, words: Sequence[str], flags: Sequence[str] = ()) -> list[str]:
-    return [*_SIRTAKI, "run", "-np", str(number), *flags, sys.executable, *words]
+    return [*_RUN, str(number), *flags, sys.executable, *words]
 
 
 def machine() -> dict[str, object]:
