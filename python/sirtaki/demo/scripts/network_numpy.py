@@ -12,7 +12,7 @@ import sirtaki as hvd
 from sirtaki import elastic
 
 FRAMEWORK = "NumPy"
-BATCH_SIZE = 1024  # images per step and process
+BATCH_SIZE = 2048  # images per step and process
 HIDDEN = 256
 LEARNING_RATE = 0.4
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 import sirtaki.torch as hvd
 
 FRAMEWORK = "PyTorch"
-BATCH_SIZE = 256  # images per step and process
+BATCH_SIZE = 512  # images per step and process
 
 
 class Network:

@@ -14,7 +14,7 @@ from network import BATCH_SIZE, FRAMEWORK, Network, hvd, mean
 from shapes import make_shapes
 
 EPOCHS = 5
-TURNS = 4  # per epoch
+TURNS = 2  # per epoch
 STEPS = 3  # per turn
 IMAGES = TURNS * STEPS * BATCH_SIZE  # per process and epoch
 
