@@ -26,6 +26,8 @@ HERE = Path(__file__).resolve().parent
 # In a folder that pack.sh made everything lies together.
 PACKED = (HERE / "wheels").is_dir()
 EXAMPLES = HERE / "examples" if PACKED else HERE.parents[1] / "examples"
+APART = HERE / "apart.py"
+MANY_RANKS = (4, 8, 16)
 NO_GPU = 77
 FIGURE = "figure "
 _SIRTAKI = (sys.executable, "-m", "sirtaki.launch.cli")
@@ -138,7 +140,7 @@ def checks(devices: int) -> list[Check]:
         found += [_through_memory(number, "jax", _own("jax")) for number in (1, 2)]
     found += [
         _through_memory(number, "many_ranks", _own("many_ranks"))
-        for number in (4, 8, 16)
+        for number in MANY_RANKS
         if number <= len(os.sched_getaffinity(0))
     ]
     if sanitizer := shutil.which("compute-sanitizer", path=_SANITIZER_PATH):
@@ -176,8 +178,8 @@ def _ranks(
     """Ranks that use NCCL, also where they are more than GPUs."""
     if number <= devices:
         return Check(f"{name}, {number} ranks on NCCL", _job(number, words, flags), limit)
-    apart = (str(HERE / "apart.py"), *words)
-    return Check(f"{name}, {number} ranks on NCCL, one card", _job(number, apart, flags), limit)
+    words = (str(APART), *words)
+    return Check(f"{name}, {number} ranks on NCCL, one card", _job(number, words, flags), limit)
 
 
 def _job(number: int, words: Sequence[str], flags: Sequence[str] = ()) -> list[str]:

@@ -6,6 +6,8 @@ import json
 import os
 import sys
 
+import pytest
+
 from tests.gpu import kit
 from tests.single.launching import Job
 
@@ -57,3 +59,25 @@ def test_every_check_has_a_limit_within_the_kits_eight_minutes():
         chosen = kit.checks(devices)
         assert len({check.name for check in chosen}) == len(chosen)
         assert all(check.limit <= 90 for check in chosen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "collectives, 2 ranks on NCCL, one card",
+        "lifetime, 2 ranks on NCCL, one card",
+        "mixed_precision, 2 ranks on NCCL, one card",
+        "killed, 2 ranks on NCCL, one card",
+        "elastic, a rank is killed, 3 ranks on NCCL, one card",
+        "torch.distributed on sirtaki, 2 ranks on NCCL, one card",
+        "many_ranks, 2 ranks",
+    ],
+)
+def test_a_check_passes_without_a_gpu(name, monkeypatch):
+    """Gloo stands for NCCL. The checks of graphs, speed and memory need a GPU."""
+    monkeypatch.setattr(kit, "APART", kit.HERE / "stand_in.py")
+    monkeypatch.setattr(kit, "MANY_RANKS", (2,))
+    (check,) = (check for check in kit.checks(devices=1) if check.name == name)
+    result = kit.run_check(check, 300)
+    assert result.outcome == "passed", "\n".join(result.output)

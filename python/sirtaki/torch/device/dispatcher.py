@@ -153,7 +153,7 @@ class Dispatcher:
             group.close()
 
     def _close(self) -> None:
+        # Also after a loss: a thread that is in PyTorch's code when the process exits may abort it.
         self._watcher.join(_END_SECONDS)
-        if not self._ended.is_set():
-            self._launcher.join(_END_SECONDS)
+        self._launcher.join(_END_SECONDS)
         self._ended.set()
