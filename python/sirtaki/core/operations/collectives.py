@@ -71,16 +71,19 @@ class Collectives(Generic[T]):
         waits: bool = False,
         codec: int = codecs.NONE,
     ) -> int:
-        """Reduce over all members; `outputs` may be the inputs, None makes new tensors.
+        """Reduce over all members; `outputs` None makes new tensors.
+
+        `outputs` may be `tensors` itself, if all of them are contiguous.
 
         codec: the format in which float32 numbers are sent; see `codecs`.
         """
         world = self._world()
-        inputs = [self._tensors.contiguous(tensor) for tensor in tensors]
+        in_place = outputs is tensors
+        inputs = tensors if in_place else [self._tensors.contiguous(tensor) for tensor in tensors]
         pointers, shapes, dtype = self._views(inputs)
         if outputs is None:
             outputs = [self._tensors.empty_like(tensor) for tensor in inputs]
-        if all(map(operator.is_, inputs, outputs)):
+        if in_place or all(map(operator.is_, inputs, outputs)):
             targets = pointers
         else:
             targets, target_shapes, target_dtype = self._views(outputs)

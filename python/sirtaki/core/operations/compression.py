@@ -111,12 +111,17 @@ def compress_all(
     codec: int, compression: Any, tensors: Iterable[Any]
 ) -> tuple[list[Any], list[Any]]:
     """Return the results of `compress_for` for several tensors, and their contexts."""
+    if compression is NoneCompressor:
+        unchanged = list(tensors)
+        return unchanged, [None] * len(unchanged)
     pairs = [compress_for(codec, compression, tensor) for tensor in tensors]
     return [sent for sent, _ in pairs], [context for _, context in pairs]
 
 
 def decompress_all(compression: Any, results: Iterable[Any], contexts: Sequence[Any]) -> list[Any]:
     """Return reduced tensors in their original form."""
+    if compression is NoneCompressor:
+        return list(results)
     return [
         compression.decompress(result, context)
         for result, context in zip(results, contexts, strict=True)

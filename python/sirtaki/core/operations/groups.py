@@ -47,9 +47,9 @@ class Groups(Generic[T]):
 
         start: Starts an operation on tensors of one dtype under a name, and returns its handle.
         """
-        split = parts([str(self._dtype_of(tensor)).rpartition(".")[2] for tensor in tensors])
-        if len(split) <= 1:
+        if len({self._dtype_of(tensor) for tensor in tensors}) <= 1:
             return start(tensors, name)
+        split = parts([str(self._dtype_of(tensor)).rpartition(".")[2] for tensor in tensors])
         started = []
         for members, suffix in split:
             part = [tensors[i] for i in members]

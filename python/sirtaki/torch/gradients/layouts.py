@@ -28,9 +28,13 @@ def agree_on_layouts(buckets: Sequence[Bucket], process_set: ProcessSet, mixed: 
     Raises:
         MismatchError: a gradient is sparse on some ranks and dense on others.
     """
-    slots = _in_order(buckets)
-    if all(slot.sparse_dim is not None or not slot.param.requires_grad for slot in slots):
+    if all(
+        slot.sparse_dim is not None or not slot.param.requires_grad
+        for bucket in buckets
+        for slot in bucket.slots
+    ):
         return
+    slots = _in_order(buckets)
     mine = torch.tensor([_layout(slot) for slot in slots], dtype=torch.uint8, device="cpu")
     (everywhere,) = allreduce_ops.run(
         [mine], f"layouts of {slots[0].name} ...", Reduction(Max, 1.0, 1.0, process_set)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from sirtaki.core.errors import HorovodInternalError
-from sirtaki.core.operations.compression import compress_for
+from sirtaki.core.operations.compression import compress_all, decompress_all
 from sirtaki.core.operations.reduce_ops import Max, Sum
 from sirtaki.core.operations.reduction import Reduction
 from sirtaki.core.world import state
@@ -133,25 +133,21 @@ class GradientReducer:
             raise
 
     def _start_parts(self, bucket: Bucket, slots: Sequence[GradientSlot]) -> None:
-        dense = []
         for slot in slots:
             grad = slot.gradient(self._sparse_as_dense)
             if grad.layout is not torch.strided:
                 bucket.sparse.append((slot, self._start_sparse(slot, grad)))
             else:
-                dense.append((slot, grad))
-        if not dense:
+                bucket.dense.append((slot, grad))
+        if not bucket.dense:
             return
-        codec = codec_of(self._compression, [grad for _, grad in dense], self._reduction.op)
-        tensors = []
-        for slot, grad in dense:
-            tensor, context = compress_for(codec, self._compression, grad)
-            tensors.append(tensor)
-            bucket.dense.append((slot, grad, context))
+        grads = [grad for _, grad in bucket.dense]
+        codec = codec_of(self._compression, grads, self._reduction.op)
+        tensors, bucket.contexts = compress_all(codec, self._compression, grads)
         runner = runner_of(tensors, "allreduce", self._reduction.op)
         staged = stage_in_place(tensors, runner)
         if self._feeds_back:
-            self.feedback.apply([slot.param for slot, _ in dense], staged, codec)
+            self.feedback.apply([slot.param for slot, _ in bucket.dense], staged, codec)
         bucket.handle = start_allreduce(
             staged, bucket.name, self._reduction, in_place=True, runner=runner, codec=codec
         )
@@ -226,14 +222,14 @@ class GradientReducer:
         if bucket.failure is not None:
             raise _not_started(bucket)
         results = [] if bucket.handle is None else wait(bucket.handle)
-        for (slot, grad, context), tensor in zip(bucket.dense, results, strict=True):
-            result = self._compression.decompress(tensor, context)
+        whole = decompress_all(self._compression, results, bucket.contexts)
+        for (slot, grad), result in zip(bucket.dense, whole, strict=True):
             if result is not grad:
                 grad.copy_(result)
             # The optimizer receives the layout that it would get without this wrapper.
             if slot.sparse_dim:
                 slot.param.grad = grad.to_sparse(slot.sparse_dim)
-            elif slot.param.grad is not grad:
+            elif grad is not slot.seen and slot.param.grad is not grad:
                 slot.param.grad = grad
         for slot, result_of in bucket.sparse:
             slot.param.grad = result_of()

@@ -31,9 +31,9 @@ class GradientSlot:
 
     def remember(self) -> None:
         """Record the current gradient."""
-        self.seen = self.param.grad
-        if self.seen is not None:
-            self.version = self.seen._version
+        self.seen = grad = self.param.grad
+        if grad is not None:
+            self.version = grad._version
 
     def changed(self) -> bool:
         """Return whether the gradient differs from the recorded one or was modified since."""
@@ -63,9 +63,8 @@ class Bucket:
     started: bool = False
     failure: BaseException | None = None  # the error that prevented part of it from starting
     handle: int | None = None
-    dense: list[tuple[GradientSlot, torch.Tensor, Any]] = field(
-        default_factory=list
-    )  # gradient, context
+    dense: list[tuple[GradientSlot, torch.Tensor]] = field(default_factory=list)
+    contexts: list[Any] = field(default_factory=list)  # of the compression, for each of `dense`
     sparse: list[tuple[GradientSlot, SparseHandle]] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -16,8 +16,7 @@ _CODES: dict[torch.dtype, int] = {
     getattr(torch, name): code for name, code in dtypes.CODES.items() if hasattr(torch, name)
 }
 REDUCIBLE = frozenset(t for t, code in _CODES.items() if code in dtypes.REDUCED.values())
-# Only these can be conjugates.
-_COMPLEX = frozenset(dtype for dtype in _CODES if dtype.is_complex)
+_STRIDED = torch.strided
 
 # Instances of other classes may store their elements differently.
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
@@ -107,8 +106,9 @@ class TorchTensors:
         if type(tensor) not in _PLAIN:  # also objects that are not tensors
             check_dense(tensor)
         try:
-            tensor = tensor.contiguous().resolve_neg()
-            return tensor.resolve_conj() if tensor.dtype in _COMPLEX else tensor
+            if tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj()):
+                return tensor
+            return tensor.contiguous().resolve_neg().resolve_conj()
         except (AttributeError, RuntimeError):
             check_dense(tensor)
             raise
@@ -150,11 +150,10 @@ def is_plain(tensor: torch.Tensor) -> bool:
     # In row order, without gaps, and with no pending negation or conjugation.
     return (
         tensor.is_cpu
-        and _is_ordinary(tensor)
-        and tensor.layout is torch.strided
+        and (type(tensor) in _PLAIN or _is_ordinary(tensor))
+        and tensor.layout is _STRIDED
         and tensor.is_contiguous()
-        and not tensor.is_neg()
-        and not (tensor.dtype in _COMPLEX and tensor.is_conj())
+        and not (tensor.is_neg() or tensor.is_conj())
     )
 
 
