@@ -267,17 +267,16 @@ class World:
             self._looked.wait(_LOOK_SECONDS)
             time.sleep(_ANSWER_SECONDS)  # pending questions are still being answered
 
-    def times(self) -> bytes:
+    def times(self) -> tuple[float, float, int, int]:
         """Return this rank's time statistics so far.
 
-        As text: seconds, seconds that threads were blocked in calls that wait, requests for a
-        result, and completed operations.
+        Seconds, seconds that threads were blocked in calls that wait, requests for a result, and
+        completed operations.
         """
         seconds = time.monotonic() - self._joined_at
         states = {rank: state for rank, state, _ in self.engine.snapshot(0, 0.0)}
         own = states[self.topology.rank]
-        told = f"{seconds:.3f} {own.exposed_seconds:.3f} {own.calls} {own.completed}"
-        return told.encode()
+        return seconds, own.exposed_seconds, own.calls, own.completed
 
     def _records(self) -> object:
         self._looked.set()

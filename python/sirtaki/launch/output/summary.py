@@ -21,7 +21,7 @@ class Times(NamedTuple):
 
 
 def times_of(told: bytes) -> Times:
-    """Parse what `World.times` reported. Raises ValueError."""
+    """Parse what a process reported. Raises ValueError."""
     seconds, exposed, calls, completed = map(float, told.split())
     # A rank that waited for few results in our calls waited for the others in its framework.
     computing = max(0.0, seconds - exposed) if 2 * calls >= max(completed, 1) else None

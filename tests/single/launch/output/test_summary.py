@@ -61,6 +61,15 @@ def test_a_rank_that_the_others_have_left_has_told_its_times_too() -> None:
 
 
 @pytest.mark.job
+def test_the_line_adds_up_the_worlds_of_a_process() -> None:
+    code = (
+        "import time, sirtaki as hvd\nfor pause in (2, 0):\n  hvd.init()\n  hvd.barrier()\n"
+        "  time.sleep(pause)\n  hvd.shutdown()"
+    )
+    assert re.fullmatch(r"2 ranks, [2-9]\.\d s, \d+ % computing.*\n", run(code).stderr)
+
+
+@pytest.mark.job
 def test_an_elastic_job_ends_with_the_number_of_its_worlds() -> None:
     code = "import sirtaki as hvd\nhvd.init()\nhvd.barrier()"
     assert re.fullmatch(r"2 ranks, \d\.\d s, 1 world\n", run(code, "--min-np", "1").stderr)
