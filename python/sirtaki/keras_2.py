@@ -24,6 +24,14 @@ OLD_OPTIMIZERS = (
     "only the older optimizers of Keras 2 have it: take the optimizer from "
     "tf.keras.optimizers.legacy"
 )
+_SESSION = (
+    "leave out the lines with tf.ConfigProto and set_session, which Keras no longer needs; "
+    "tf.config.set_visible_devices chooses a GPU"
+)
+_IN_GRAPHS = (
+    "in a graph of TensorFlow 1, take the optimizer from tf.keras.optimizers.legacy; or leave out "
+    "tf.disable_v2_behavior()"
+)
 # Names that neither Keras 2 nor TensorFlow's compat.v1 has today, with their module if needed.
 _GONE = {
     "_make_train_function": "call make_train_function instead",
@@ -42,6 +50,7 @@ _GONE = {
     "np_utils": "use keras.utils.to_categorical",
     "predict_classes": "use model.predict(x).argmax(-1)",
     "predict_proba": "use model.predict(x)",
+    "set_session": _SESSION,
     "scikit_learn": "pip install scikeras, and import scikeras.wrappers",
     "tutorials": "TensorFlow 2 has no tutorials: load the data by tf.keras.datasets",
 }
@@ -68,7 +77,7 @@ _NAMES = _OF_OLD_OPTIMIZERS | frozenset(
     (
         *("lr", "fit_generator", "evaluate_generator", "predict_generator", "minimize"),
         *("reset_states", "get_scaled_loss", "get_unscaled_gradients"),
-        *("set_session", "get_session", "learning_phase", "set_learning_phase", "function"),
+        *("get_session", "learning_phase", "set_learning_phase", "function"),
         *("get_value", "set_value", "batch_get_value", "batch_set_value", "experimental"),
         *("CuDNNLSTM", "CuDNNGRU", "ImageDataGenerator"),
     )
@@ -100,7 +109,13 @@ def cure_uncaught() -> None:
 
 
 def _cure_of(error: BaseException) -> str | None:
+    if isinstance(error, NotImplementedError):
+        frames = traceback.extract_tb(error.__traceback__)
+        in_graph = any(frame.name == "_serialize_hyperparameter" for frame in frames)
+        return _IN_GRAPHS if in_graph else None
     module, name, root = _missing(error)
+    if name == "ConfigProto" and "sirtaki.keras" in sys.modules:
+        return _SESSION
     if root in ("keras", "tensorflow", "tf_keras"):
         for gone in (name, f"{module}.{name}"):
             if gone in _GONE:

@@ -57,7 +57,8 @@ def bars(chart: Chart, alt: str, style: str) -> str:
         x = min(x, WIDTH - width_of(chart.one) / 2 - 16)
         parts.append(text(x, bottom + 14, f"1: {chart.one}", "faint"))
         bottom += 16
-    parts.append(text(left, bottom + 18, chart.label, "faint", "start"))
+    x = max(0.0, min(left, WIDTH - width_of(chart.label)))
+    parts.append(text(x, bottom + 18, chart.label, "faint", "start"))
     return drawing(WIDTH, bottom + 26, "".join(parts), alt, style)
 
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,10 +28,12 @@ ALT = (
     "without it, and with a new one later."
 )
 COLUMNS = 100
+INDENT = 6 * " "
+WRAPPER = textwrap.TextWrapper(COLUMNS, subsequent_indent=INDENT, break_on_hyphens=False)
 LONGEST_PAUSE = 1.5
 LETTER, LINE, EDGE = 7.5, 18, 14
 STYLE = """\
-.terminal{fill:#131416}
+.terminal{fill:#131416;stroke:#444b54}
 text{font:12.5px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre}
 text{fill:#d0d7de}
 .command{fill:#ffffff;font-weight:600}
@@ -111,16 +114,16 @@ def watch_the_hang(folder: Path) -> Director:
 
 def kill_a_rank(folder: Path) -> Director:
     """Kill rank 2 after two epochs, and see the job get a new one."""
-    killed = False
+    lost = False
 
     def direct(words: str) -> str | None:
-        nonlocal killed
+        nonlocal lost
         if "epoch 2 on 3" in words:
             process = ranks_of(folder)[2]
             os.kill(process, signal.SIGKILL)
-            killed = True
             return f"$ kill -9 {process}  # rank 2, from another terminal"
-        return None if killed and words.endswith("on 3 ranks") else ""
+        lost = lost or words.startswith("process ")
+        return None if lost and words.endswith("on 3 ranks") else ""
 
     return direct
 
@@ -135,7 +138,7 @@ def record_all() -> list[list[Line]]:
 def draw(scenes: list[list[Line]]) -> str:
     """The picture: the scenes one below the other, each line from its time on."""
     parts: list[str] = []
-    height, now = float(EDGE), 0.3
+    height, now = float(EDGE), 0.0
     for scene in scenes:
         before = 0.0
         for line in scene:
@@ -143,15 +146,14 @@ def draw(scenes: list[list[Line]]) -> str:
             before = line.seconds
             class_ = next((c for begin, c in CLASSES.items() if line.words.startswith(begin)), "")
             rows = ""
-            for first in range(0, max(len(line.words), 1), COLUMNS):
+            for part in WRAPPER.wrap(line.words) or [""]:
                 height += LINE
-                part = line.words[first : first + COLUMNS]
                 rows += text(EDGE, height, part, class_, anchor="start")
             parts.append(element("g", rows, style=f"animation-delay:{now:.2f}s"))
         height += LINE
         now += LONGEST_PAUSE
     width = COLUMNS * LETTER + 2 * EDGE
-    screen = rectangle(0, 0, width, height, "terminal", 8)
+    screen = rectangle(0.5, 0.5, width - 1, height - 1, "terminal", 8)
     return drawing(width, height, screen + "".join(parts), ALT, STYLE) + "\n"
 
 

@@ -81,6 +81,12 @@ server.close()
 for (const scheme of ['light', 'dark']) {
   for (const name of pages) {
     const page = await open(name, 1440, scheme)
+    for (const width of WIDTHS) {
+      await page.setViewport({ width, height: 900 })
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth)
+      if (wide > width) wrong.add(`${name}: ${wide} pixels wide in a window of ${width}`)
+    }
+    await page.setViewport({ width: 1440, height: 900 })
     await page.evaluate(axe)
     const found = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }))
     for (const fault of found.violations.filter((each) => SERIOUS.includes(each.impact))) {
@@ -94,8 +100,6 @@ for (const name of LOOKED_AT) {
   for (const width of WIDTHS) {
     for (const scheme of ['light', 'dark']) {
       const page = await open(`${name}.html`, width, scheme)
-      const wide = await page.evaluate(() => document.documentElement.scrollWidth)
-      if (wide > width) wrong.add(`${name}.html: ${wide} pixels wide in a window of ${width}`)
       const contents = await page.$eval('.toc-drawer', (drawer) => drawer.getBoundingClientRect().right)
       if (width === 1280 && contents > width) wrong.add(`${name}.html: its contents are not seen at ${width}`)
       await page.screenshot({ path: path.join(pictures, `${name.replaceAll('/', '-')}-${width}-${scheme}.png`) })

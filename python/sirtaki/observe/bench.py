@@ -1,4 +1,4 @@
-"""`sirtaki bench`: how fast this machine reduces, beside how fast it copies."""
+"""Measure allreduce bandwidth on this machine, and compare it with copying (memcpy)."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--max-bytes", type=_size, default=_LARGEST, help="largest array, in bytes (256 MiB)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=0.04, help="that each of 8 turns should take (0.04)"
+        "--seconds", type=float, default=0.04, help="seconds per round, 8 rounds (0.04)"
     )
     parser.add_argument("--json", metavar="FILE", help="write the measurements there")
     parser.add_argument(

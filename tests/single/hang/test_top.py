@@ -8,7 +8,7 @@ import pytest
 
 from sirtaki.core.world.snapshot import Operation, rates_of
 from sirtaki.hang.answers import exposed_share, job_of
-from sirtaki.inspect.live.view import table, view
+from sirtaki.inspect.live.view import cells, table, view
 from tests.single.hang.made_up import answer, opened
 
 
@@ -70,6 +70,21 @@ def test_the_rank_that_others_wait_for_is_marked() -> None:
         "1* 20.0 ms 85% 15% 80% 10% - 3 MiB 300 MiB in no operation; the last one was "
         "allreduce 'a'",
     ]
+
+
+@pytest.mark.parametrize(
+    ("stage", "peer", "does"),
+    [
+        ("under way", 1, "in allreduce 'a' and 1 more, waiting for rank 1"),
+        ("under way", None, "in allreduce 'a' and 1 more, waiting for rank 1"),
+        ("submitted", None, "waits in allreduce 'a' and 1 more, for rank 1"),
+    ],
+)
+def test_the_awaited_rank_is_named_once(stage: str, peer: int | None, does: str) -> None:
+    mine = opened("a", stage, peer=peer, waits=1.0), opened("b")
+    answers = [rated(0, 0.7, *mine), rated(1, 0.7)]
+    one = view("job", job_of(answers), answers, {})["ranks"][0]
+    assert cells(one)[-1] == does
 
 
 def test_ranks_that_are_equally_fast_have_no_mark() -> None:

@@ -104,15 +104,17 @@ def test_letters_can_be_read_on_every_fill(theme: dict[str, str]) -> None:
 def rows(drawn: str) -> list[str]:
     """The lines of the animated terminal; a long one fills several rows."""
     groups = Tree.fromstring(drawn).iter(f"{SPACE}g")
-    return ["".join(each.text or "" for each in group) for group in groups]
+    wrapped = ("\n".join(each.text or "" for each in group) for group in groups)
+    return [each.replace(f"\n{terminal.INDENT}", " ") for each in wrapped]
 
 
 def test_the_terminal_shows_its_lines_in_turn_and_pauses_are_shortened() -> None:
-    scenes = [[terminal.Line(0, "$ go"), terminal.Line(9, "x" * 120)], [terminal.Line(0, "$ on")]]
+    long = "x " * 60 + "y"
+    scenes = [[terminal.Line(0, "$ go"), terminal.Line(9, long)], [terminal.Line(0, "$ on")]]
     drawn = terminal.draw(scenes)
-    assert rows(drawn) == ["$ go", "x" * 120, "$ on"]
+    assert rows(drawn) == ["$ go", long, "$ on"]
     delays = [each.get("style") for each in Tree.fromstring(drawn).iter(f"{SPACE}g")]
-    assert delays == [f"animation-delay:{seconds}s" for seconds in ("0.30", "1.80", "3.30")]
+    assert delays == [f"animation-delay:{seconds}s" for seconds in ("0.00", "1.50", "3.00")]
     assert "prefers-reduced-motion" in drawn
 
 

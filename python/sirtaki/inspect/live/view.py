@@ -156,8 +156,9 @@ def cells(one: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the cells under `HEADINGS` for a rank of `view`."""
     step = one["step"]
     does = one["does"]
-    if one["waits_for"]:
-        does += f", for rank {spans(one['waits_for'])}"
+    if one["waits_for"] and ", waiting for " not in does:
+        link = "for" if "waits in" in does else "waiting for"
+        does += f", {link} rank {spans(one['waits_for'])}"
     shares = ("computing", "exposed", "communicating", "waiting", "cpu")
     return (
         f"{one['rank']}{'*' if one['slowest'] else ' '}",

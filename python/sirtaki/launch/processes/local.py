@@ -84,12 +84,13 @@ def require_command(command: Sequence[str], path: str | None = None) -> None:
         raise LaunchError(f"cannot execute {program!r}: it is a directory", CANNOT_EXECUTE)
     if not on_path and Path(program).exists():
         raise LaunchError(f"cannot execute {program!r}: permission denied", CANNOT_EXECUTE)
-    where = "no such program on the PATH" if on_path else "no such file"
+    where, guess = "no such program on the PATH" if on_path else "no such file", ""
     if on_path and Path(program).is_file():
         where += f"; a script here is run as 'python {program}' or './{program}'"
-    from sirtaki.launch.flags.guesses import program_like  # agents load no parser
+    elif on_path:
+        from sirtaki.launch.flags.guesses import program_like  # agents load no parser
 
-    guess = program_like(program, path or os.environ.get("PATH", "")) if on_path else ""
+        guess = program_like(program, path or os.environ.get("PATH", ""))
     raise LaunchError(f"command not found: {program!r} ({where}){guess}", NOT_FOUND)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import keras
@@ -71,6 +72,7 @@ GONE: dict[str, Callable[[], Any]] = {
     "keras.utils.to_categorical": np_utils,
     "argmax": lambda: model().predict_classes([]),
     "set_global_policy": lambda: keras.mixed_precision.experimental,
+    "set_visible_devices": lambda: keras.backend.set_session(None),
 }
 
 
@@ -81,6 +83,22 @@ def test_what_keras_2_has_no_more_is_named_with_what_replaces_it(cure: str) -> N
     keras_2.add_cure(caught.value)
     assert cure in str(caught.value)
     assert "TF_USE_LEGACY_KERAS" not in str(caught.value)
+
+
+def test_the_session_of_a_script_for_keras_is_left_out() -> None:
+    error = AttributeError("no ConfigProto", name="ConfigProto", obj=ModuleType("tensorflow"))
+    keras_2.add_cure(error)
+    assert "leave out the lines with tf.ConfigProto and set_session" in str(error)
+
+
+def test_an_optimizer_in_a_graph_is_named_with_where_older_ones_are() -> None:
+    def _serialize_hyperparameter() -> None:
+        raise NotImplementedError("numpy() is only available when eager execution is enabled.")
+
+    with pytest.raises(NotImplementedError) as caught:
+        _serialize_hyperparameter()
+    keras_2.add_cure(caught.value)
+    assert "tf.keras.optimizers.legacy" in str(caught.value)
 
 
 OTHERS: dict[str, Callable[[], Any]] = {
