@@ -9,15 +9,8 @@
 namespace sirtaki {
 
 /// The format in which float32 numbers travel to the other members of a sum; kNone: unchanged.
-/// Every other one has a row of SIRTAKI_CODECS in reduce_kernels.h.
+/// Every other one is a row of kCodecs in reduce_kernels.h. Here are those that C++ names.
 enum class CodecId : uint8_t { kNone = 0, kF16, kBF16, kInt8 };
-
-inline constexpr int kCodecCount = 4;
-
-constexpr const char* name(CodecId id) {
-  constexpr const char* kNames[kCodecCount] = {"none", "float16", "bfloat16", "int8"};
-  return kNames[static_cast<size_t>(id)];
-}
 
 /// Encoded bytes that are cut at multiples of this are never cut within a block.
 inline constexpr size_t kCodecLine = 64;
@@ -29,6 +22,8 @@ inline constexpr int kCodecFolds = 4;
 ///
 /// The functions are those for this processor and give the same bits on all processors.
 struct Codec {
+  const char* name;
+  const char* format;  ///< for users: what is sent
   size_t block;        ///< numbers of a block
   size_t block_bytes;  ///< bytes that a block is encoded in; a line has whole blocks
   Dtype dtype;         ///< the dtype of encoded numbers; kF32: there is no such dtype
@@ -50,8 +45,16 @@ struct Codec {
   size_t numbers(size_t bytes) const { return bytes / block_bytes * block; }
 };
 
-/// Null for kNone.
+/// Null for kNone, and for numbers that no codec has.
 const Codec* find_codec(CodecId id);
+
+/// kNone is one of them.
+int codec_count();
+
+inline const char* name(CodecId id) {
+  const Codec* const codec = find_codec(id);
+  return codec == nullptr ? "none" : codec->name;
+}
 
 /// Whether numbers in this format can be reduced with this operation.
 bool has_reduction(CodecId id, ReduceOp op);

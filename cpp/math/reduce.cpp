@@ -91,10 +91,13 @@ ReduceFn reduce_fn(const Kernels& kernels, Dtype dtype, ReduceOp op) {
 ReduceFn reduce_fn(Dtype dtype, ReduceOp op) { return reduce_fn(best_kernels(), dtype, op); }
 
 const Codec* find_codec(const Kernels& kernels, CodecId id) {
-  return id == CodecId::kNone ? nullptr : kernels.codecs + static_cast<size_t>(id) - 1;
+  const size_t place = static_cast<size_t>(id) - 1;
+  return place < kernels.codec_count ? kernels.codecs + place : nullptr;
 }
 
 const Codec* find_codec(CodecId id) { return find_codec(best_kernels(), id); }
+
+int codec_count() { return static_cast<int>(best_kernels().codec_count) + 1; }
 
 bool has_reduction(CodecId id, ReduceOp op) {
   const Codec* const codec = find_codec(id);

@@ -4,80 +4,12 @@
 
 #include <utility>
 
+#include "math/int8.h"
 #include "math/kernel_formats.h"
 #include "math/product_kernels.h"
 
 namespace sirtaki {
 namespace {
-
-// ---- numbers that are encoded in blocks ----
-
-typedef float Four __attribute__((vector_size(16)));
-typedef int32_t FourBits __attribute__((vector_size(16)));
-typedef int8_t FourBytes __attribute__((vector_size(4)));
-
-// A block once decoded, or before it is encoded.
-using Float32s = Floats<Four, 15>;
-
-// A float32 and 60 bytes, which together fill a line: each number is the float32 times an integer
-// from -127 to 127, and the largest has 127. Dettmers, "8-bit approximations for parallelism in
-// deep learning" (2016), scales gradients by the largest one, and "8-bit optimizers via block-wise
-// quantization" (2022) scales each block by its own.
-//
-// If a number of a block is not finite, all become NaN. If the largest is so small that the scale
-// would not be a normal float32, all become 0.
-struct Int8 : Float32s {
-  static constexpr size_t kBytes = 64;
-  static constexpr float kMost = 127;
-  static constexpr float kLeast = 0x1p-119f;
-
-  static constexpr size_t bytes(size_t count) {
-    return (count + kElements - 1) / kElements * kBytes;
-  }
-
-  SIRTAKI_INLINE static Acc load_block(const Byte* from) {
-    const Four scale = load<float>(from) - Four{};
-    Acc acc;
-    for (int i = 0; i < kVectors; ++i) {
-      const auto whole = load<FourBytes>(from + sizeof(float) + 4 * i);
-      acc.part[i] = __builtin_convertvector(whole, Four) * scale;
-    }
-    return acc;
-  }
-
-  SIRTAKI_INLINE static void store_block(Byte* to, const Acc& acc) {
-    const int32_t bits = largest(acc);
-    const float most = __builtin_bit_cast(float, bits);
-    const bool finite = bits < 0x7f800000;
-    if (!finite || most < kLeast) return store_equal(to, finite ? 0.0f : __builtin_nanf(""));
-    store(to, most / kMost);
-    const float inverse = kMost / most;
-    for (int i = 0; i < kVectors; ++i) {
-      // The sum's last bits hold the nearest integer, ties to even.
-      const Four sum = acc.part[i] * inverse + 0x1.8p23f;
-      const auto whole = __builtin_convertvector(__builtin_bit_cast(FourBits, sum), FourBytes);
-      store(to + sizeof(float) + 4 * i, whole);
-    }
-  }
-
- private:
-  // The bits of the largest magnitude; those of NaN and infinity are larger than all others.
-  SIRTAKI_INLINE static int32_t largest(const Acc& acc) {
-    FourBits most = {};
-    for (const Four& part : acc.part) {
-      const FourBits bits = __builtin_bit_cast(FourBits, part) & 0x7fffffff;
-      most = bits > most ? bits : most;
-    }
-    int32_t result = most[0];
-    for (int i = 1; i < 4; ++i) result = most[i] > result ? most[i] : result;
-    return result;
-  }
-
-  SIRTAKI_INLINE static void store_equal(Byte* to, float scale) {
-    store(to, scale);
-    for (int i = 0; i < kVectors; ++i) store(to + sizeof(float) + 4 * i, FourBytes{});
-  }
-};
 
 // ---- folds ----
 
@@ -243,25 +175,40 @@ void reduce(void* dst, void* copy, const void* const* srcs, int n, size_t count,
   {reduce<Complex<Parts>, Sum>, nullptr, nullptr, reduce<Complex<Parts>, ComplexProduct>}
 
 // `Code` encodes and decodes numbers of `dtype`, which `Format` reduces.
-#define SIRTAKI_CODEC_OF_16_BITS(Code, dtype, Format) \
-  {1,                                                 \
-   2,                                                 \
-   dtype,                                             \
-   reduce<Float32, Sum, Halves<Code>>,                \
-   SIRTAKI_FOLDS(Halves<Code>, Float32),              \
-   SIRTAKI_FLOATS(Format)}
+template <typename Code, typename Format>
+consteval Codec codec_of_dtype(Dtype dtype, const char* format) {
+  using Coded = Halves<Code>;
+  return {.name = name(dtype),
+          .format = format,
+          .block = 1,
+          .block_bytes = 2,
+          .dtype = dtype,
+          .encoder = reduce<Float32, Sum, Coded>,
+          .decode = SIRTAKI_FOLDS(Coded, Float32),
+          .recode = SIRTAKI_FLOATS(Format)};
+}
 
-#define SIRTAKI_CODEC_OF_BLOCKS(Coded)                                          \
-  {                                                                             \
-    Coded::kElements, Coded::kBytes, Dtype::kF32, reduce<Float32s, Sum, Coded>, \
-        {reduce<Coded, Sum, Float32s>}, {                                       \
-      reduce<Coded, Sum>                                                        \
-    }                                                                           \
-  }
+// `Coded` encodes and decodes blocks of numbers, as Int8 does.
+template <typename Coded>
+consteval Codec codec_of_blocks() {
+  using Decoded = typename Coded::Decoded;
+  return {.name = Coded::kName,
+          .format = Coded::kFormat,
+          .block = Coded::kElements,
+          .block_bytes = Coded::kBytes,
+          .dtype = Dtype::kF32,
+          .encoder = reduce<Decoded, Sum, Coded>,
+          .decode = {reduce<Coded, Sum, Decoded>},
+          .recode = {reduce<Coded, Sum>}};
+}
 
-#define SIRTAKI_CODECS                                       \
-  {SIRTAKI_CODEC_OF_16_BITS(HalfCode, Dtype::kF16, Float16), \
-   SIRTAKI_CODEC_OF_16_BITS(BrainCode, Dtype::kBF16, Brain16), SIRTAKI_CODEC_OF_BLOCKS(Int8)}
+// The place of a codec is its number.
+constexpr Codec kCodecs[] = {
+    codec_of_dtype<HalfCode, Float16>(Dtype::kF16, "float16"),
+    codec_of_dtype<BrainCode, Brain16>(Dtype::kBF16,
+                                       "bfloat16: the range of float32 with 8 bits of precision"),
+    codec_of_blocks<Int8>(),
+};
 
 #define SIRTAKI_KERNELS                                                                            \
   {{SIRTAKI_BOOLS, SIRTAKI_INTEGERS(uint8_t), SIRTAKI_INTEGERS(int8_t), SIRTAKI_INTEGERS(int16_t), \
@@ -270,7 +217,8 @@ void reduce(void* dst, void* copy, const void* const* srcs, int n, size_t count,
     SIRTAKI_INTEGERS(uint16_t), SIRTAKI_INTEGERS(uint32_t), SIRTAKI_INTEGERS(uint64_t),            \
     SIRTAKI_COMPLEX(Halves<HalfCode>), SIRTAKI_COMPLEX(Float32), SIRTAKI_COMPLEX(Float64)},        \
    {SIRTAKI_TILES(float), SIRTAKI_TILES(double)},                                                  \
-   SIRTAKI_CODECS}
+   kCodecs,                                                                                        \
+   sizeof kCodecs / sizeof(Codec)}
 
 }  // namespace
 }  // namespace sirtaki

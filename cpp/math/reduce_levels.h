@@ -21,7 +21,8 @@ struct TileKernels {
 struct Kernels {
   ReduceFn reduce[kReducibleCount][kFoldCount];  ///< null if a dtype has no such operation
   TileKernels products[2];                       ///< of float32 and float64
-  Codec codecs[kCodecCount - 1];
+  const Codec* codecs;                           ///< the first has number 1
+  size_t codec_count;
 };
 
 // Plain constants, so that nothing compiled for a newer processor runs before main.

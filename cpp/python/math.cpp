@@ -32,7 +32,7 @@ void reduce(uintptr_t target, const std::vector<uintptr_t>& sources, int dtype, 
 }
 
 const Codec* find(int codec) {
-  if (codec >= 0 && codec < kCodecCount) return find_codec(static_cast<CodecId>(codec));
+  if (codec >= 0 && codec < codec_count()) return find_codec(static_cast<CodecId>(codec));
   throw nb::value_error("there is no such codec");
 }
 
@@ -87,7 +87,12 @@ void bind_math(nb::module_& m) {
   m.attr("DTYPE_BYTES") = nb::tuple(bytes);
   m.attr("REDUCIBLE_DTYPES") = kReducibleCount;
   m.attr("REDUCTIONS") = numbers<ReduceOp>(kReduceOpCount, name_of);
-  m.attr("CODECS") = numbers<CodecId>(kCodecCount, name_of);
+  nb::dict formats;
+  for (int number = 0; number < codec_count(); ++number) {
+    const Codec* const codec = find(number);
+    formats[name(static_cast<CodecId>(number))] = codec == nullptr ? "" : codec->format;
+  }
+  m.attr("CODECS") = formats;
 }
 
 }  // namespace sirtaki

@@ -34,7 +34,12 @@ DTYPES: Final = {name: number for number, name in enumerate(_DTYPES.split())}
 DTYPE_BYTES: Final = (1, 1, 1, 2, 4, 8, 2, 2, 4, 8, 2, 4, 8, 4, 8, 16, *[1] * 18, 4)
 REDUCIBLE_DTYPES: Final = 16
 REDUCTIONS: Final = {name: number for number, name in enumerate(_REDUCTIONS.split())}
-CODECS: Final = {"none": 0, "float16": 1, "bfloat16": 2, "int8": 3}
+CODECS: Final = {
+    "none": "",
+    "float16": "float16",
+    "bfloat16": "bfloat16: the range of float32 with 8 bits of precision",
+    "int8": "integers up to 127, with a scale for every 60 of them",
+}
 
 _ROWS = {KINDS[name]: name for name in ("allgather", "alltoall", "reducescatter", "gather")}
 _SCALED = {KINDS[name] for name in ("allreduce", "reducescatter", "reduce")}
@@ -389,7 +394,7 @@ def linked_hosts(hosts: int, host: int) -> list[int]:
 
 def has_coded_reduction(codec: int, op: int) -> bool:
     """Tell whether numbers that travel so can be reduced so; the same ones as everywhere."""
-    if codec == CODECS["int8"]:
+    if codec > [*CODECS].index("bfloat16"):
         return op in (REDUCTIONS["Average"], REDUCTIONS["Sum"])
     return op <= REDUCTIONS["Product"] and (codec == 0 or op != REDUCTIONS["Adasum"])
 

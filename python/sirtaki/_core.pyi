@@ -11,7 +11,7 @@ DTYPES: dict[str, int]
 DTYPE_BYTES: tuple[int, ...]
 REDUCIBLE_DTYPES: int
 REDUCTIONS: dict[str, int]
-CODECS: dict[str, int]
+CODECS: dict[str, str]
 
 class AutotuneOptions:
     enabled: bool

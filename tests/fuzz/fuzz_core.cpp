@@ -67,7 +67,7 @@ Request some_request(Data& data) {
   request.kind = static_cast<Kind>(data.ConsumeIntegralInRange(0, kKindCount - 1));
   request.dtype = static_cast<Dtype>(data.ConsumeIntegralInRange(0, 10));
   request.reduce = static_cast<ReduceOp>(data.ConsumeIntegralInRange(0, kReduceOpCount));
-  request.codec = static_cast<CodecId>(data.ConsumeIntegralInRange(0, kCodecCount));
+  request.codec = static_cast<CodecId>(data.ConsumeIntegralInRange(0, codec_count()));
   request.root = data.ConsumeIntegralInRange(-1, 4);
   request.set = data.ConsumeIntegralInRange(-1, 3);
   request.name = data.PickValueInArray(kNames);

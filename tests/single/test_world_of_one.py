@@ -100,9 +100,10 @@ def alone() -> ModuleType:
 
 
 def test_it_numbers_everything_as_the_compiled_core_does(alone: ModuleType) -> None:
-    for name in ("KINDS", "DTYPES", "DTYPE_BYTES", "REDUCIBLE_DTYPES", "REDUCTIONS", "CODECS"):
+    for name in ("KINDS", "DTYPES", "DTYPE_BYTES", "REDUCIBLE_DTYPES", "REDUCTIONS"):
         assert getattr(alone, name) == getattr(_core, name)
-    for codec, op in itertools.product(_core.CODECS.values(), _core.REDUCTIONS.values()):
+    assert [*_core.CODECS.items()][: len(alone.CODECS)] == [*alone.CODECS.items()]
+    for codec, op in itertools.product(range(len(alone.CODECS)), _core.REDUCTIONS.values()):
         assert alone.has_coded_reduction(codec, op) == _core.has_coded_reduction(codec, op)
 
 

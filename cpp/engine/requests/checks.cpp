@@ -77,7 +77,7 @@ std::string malformed(const Request& request) {
   }
   if (static_cast<int>(request.reduce) >= kReduceOpCount)
     return "there is no reduction " + number(request.reduce);
-  if (static_cast<int>(request.codec) >= kCodecCount) {
+  if (request.codec != CodecId::kNone && find_codec(request.codec) == nullptr) {
     return "there is no codec " + number(request.codec);
   }
   if (request.device > 1) return "there is no device " + number(request.device);

@@ -6,12 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from sirtaki.core.operations.compression import (
-    BlockCompressor,
-    CastCompressor,
-    Compressor,
-    NoneCompressor,
-)
+from sirtaki.core.operations.compression import CastCompressor, Compressions, Compressor, derive
 
 __all__ = ["Compression", "Compressor"]
 
@@ -30,26 +25,10 @@ class _Cast(CastCompressor):
         return tf.cast(tensor, dtype)
 
 
-class FP16Compressor(_Cast, codec="float16"):
-    """Sends floating-point tensors as float16."""
-
-    dtype = tf.float16
-
-
-class BF16Compressor(_Cast, codec="bfloat16"):
-    """Sends floating-point tensors as bfloat16: the range of float32 with 8 bits of precision."""
-
-    dtype = tf.bfloat16
-
-
-class Int8Compressor(_Cast, BlockCompressor, codec="int8"):
-    __doc__ = BlockCompressor.__doc__
-
-
-class Compression:
+class Compression(Compressions):
     """The available compressions; any class with the methods of `Compressor` works as well."""
 
-    none = NoneCompressor
-    fp16 = FP16Compressor
-    bf16 = BF16Compressor
-    int8 = Int8Compressor
+
+derive(Compression, _Cast, tf)
+FP16Compressor = Compression.fp16
+NoneCompressor = Compression.none

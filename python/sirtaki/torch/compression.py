@@ -11,10 +11,11 @@ from torch.compiler import is_compiling
 from sirtaki.core.operations import codecs
 from sirtaki.core.operations import compression as core
 from sirtaki.core.operations.compression import (
-    BlockCompressor,
     CastCompressor,
+    Compressions,
     Compressor,
-    NoneCompressor,
+    derive,
+    feeds_back,
 )
 from sirtaki.torch.device.layer import devices
 
@@ -35,29 +36,13 @@ class _Cast(CastCompressor):
         return tensor.to(dtype)
 
 
-class FP16Compressor(_Cast, codec="float16"):
-    """Sends floating-point tensors as float16."""
-
-    dtype = torch.float16
-
-
-class BF16Compressor(_Cast, codec="bfloat16"):
-    """Sends floating-point tensors as bfloat16: the range of float32 with 8 bits of precision."""
-
-    dtype = torch.bfloat16
-
-
-class Int8Compressor(_Cast, BlockCompressor, codec="int8"):
-    __doc__ = BlockCompressor.__doc__
-
-
-class Compression:
+class Compression(Compressions):
     """The available compressions; any class with the methods of `Compressor` works as well."""
 
-    none = NoneCompressor
-    fp16 = FP16Compressor
-    bf16 = BF16Compressor
-    int8 = Int8Compressor
+
+derive(Compression, _Cast, torch)
+FP16Compressor = Compression.fp16
+NoneCompressor = Compression.none
 
 
 def codec_of(compression: type[Compressor], tensors: Sequence[torch.Tensor], op: int) -> int:
@@ -67,8 +52,3 @@ def codec_of(compression: type[Compressor], tensors: Sequence[torch.Tensor], op:
         return codecs.NONE
     served = is_compiling() or devices["cpu"] is None
     return codec if served and all(tensor.is_cpu for tensor in tensors) else codecs.NONE
-
-
-def feeds_back(compression: type[Compressor]) -> bool:
-    """Return whether the optimizer adds the loss of this compression to later gradients."""
-    return compression is Int8Compressor

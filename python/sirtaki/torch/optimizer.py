@@ -282,7 +282,8 @@ def DistributedOptimizer(
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
     if op == Adasum and feeds_back(compression):
-        raise ValueError("op=Adasum cannot be used with Compression.int8, which is for sums")
+        name = compression.__qualname__
+        raise ValueError(f"op=Adasum cannot be used with {name}, which is for sums")
     if op == Adasum and skip_unused:
         raise ValueError("op=Adasum cannot be used with skip_unused, which is for gradients")
     reduction = predivided(op, gradient_predivide_factor, process_set)

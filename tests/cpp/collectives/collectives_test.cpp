@@ -120,7 +120,7 @@ TEST_CASE("with a codec every contribution is encoded once, and their float32 su
     uint32_t seed = 0;
     for (const size_t count :
          {size_t{0}, size_t{1}, size_t{1000}, size_t{20'001}, size_t{37'003}}) {
-      for (const CodecId codec : {CodecId::kF16, CodecId::kBF16, CodecId::kInt8}) {
+      for (const CodecId codec : reference::codecs()) {
         for (const ReduceOp reduce : kOps) {
           if (!has_reduction(codec, reduce)) continue;
           const Scale& scale = kScales[++seed % kScales.size()];

@@ -54,7 +54,7 @@ TEST_CASE("values that no rank asks for are refused where they are read") {
   lie("dtype", Kind::kAllreduce, [](Request& r) { r.dtype = static_cast<Dtype>(kDtypeCount); });
   lie("reduction", Kind::kAllreduce,
       [](Request& r) { r.reduce = static_cast<ReduceOp>(kReduceOpCount); });
-  lie("codec", Kind::kAllreduce, [](Request& r) { r.codec = static_cast<CodecId>(kCodecCount); });
+  lie("codec", Kind::kAllreduce, [](Request& r) { r.codec = static_cast<CodecId>(codec_count()); });
   lie("device", Kind::kAllreduce, [](Request& r) { r.device = 2; });
   lie("shape", Kind::kAllreduce, [](Request& r) { r.shapes = {{4}, {-1}}; });
   lie("shape", Kind::kAllreduce, [](Request& r) { r.shapes = {{0, int64_t{1} << 62}}; });

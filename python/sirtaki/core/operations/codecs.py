@@ -6,14 +6,15 @@ from typing import Final
 
 from sirtaki._core import CODECS, REDUCTIONS, feed_back, has_coded_reduction
 
-__all__ = ["NONE", "NUMBERS", "REDUCED", "feed_back"]
+__all__ = ["FORMATS", "NONE", "REDUCED", "feed_back"]
 
-NUMBERS: Final = CODECS
-NONE: Final = CODECS["none"]
+# What is sent, for users, by the names of the codecs and in the order of their numbers.
+FORMATS: Final = CODECS
+NONE: Final = 0
 # The supported pairs of a codec and a reduction.
 REDUCED: Final = frozenset(
     (codec, op)
-    for codec in CODECS.values()
+    for codec in range(len(CODECS))
     for op in REDUCTIONS.values()
     if has_coded_reduction(codec, op)
 )

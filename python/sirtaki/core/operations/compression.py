@@ -51,12 +51,6 @@ class CastCompressor(Compressor):
     dtype: ClassVar[Any]
     float32: ClassVar[Any]
 
-    def __init_subclass__(cls, codec: str | None = None, **others: Any) -> None:
-        """Note the engine's codec for this class; one derived from it has its own behaviour."""
-        super().__init_subclass__(**others)
-        if codec is not None:
-            _CODECS[cls] = codecs.NUMBERS[codec]
-
     @staticmethod
     def is_floating(tensor: Any) -> bool:
         """Return whether a tensor has floating-point elements."""
@@ -80,7 +74,7 @@ class CastCompressor(Compressor):
 
 
 class BlockCompressor(CastCompressor):
-    """Sends floating-point tensors as integers up to 127, with a scale for every 60 of them.
+    """Sends floating-point tensors in blocks, which the engine encodes.
 
     It applies only to allreduces in CPU memory with Sum and Average: the engine encodes what it
     sends, and accumulates in float32. Tensors that are not floating-point are unchanged.
@@ -92,13 +86,46 @@ class BlockCompressor(CastCompressor):
         """Return a tensor that is not floating-point; the engine encodes all others."""
         if cls.is_floating(tensor):
             raise ValueError(
-                "Compression.int8 is for allreduce with Sum or Average, of tensors in CPU memory; "
-                "choose Compression.bf16, fp16 or none for this one"
+                f"{cls.__qualname__} is for allreduce with Sum or Average, of tensors in CPU "
+                "memory; choose Compression.bf16, fp16 or none for this one"
             )
         return tensor, tensor.dtype
 
 
 _CODECS: dict[type[Compressor], int] = {}
+
+
+class Compressions:
+    """Base of `Compression`, whose classes `derive` makes."""
+
+    none = NoneCompressor
+    fp16 = CastCompressor
+    bf16 = CastCompressor
+    int8 = BlockCompressor
+
+
+def derive(compressions: type[Compressions], cast: type[CastCompressor], framework: Any) -> None:
+    """Give `Compression` of a framework, which has the dtypes, a class for each codec."""
+    for number, (codec, form) in enumerate(codecs.FORMATS.items()):
+        if number == codecs.NONE:
+            continue
+        name = {"float16": "fp16", "bfloat16": "bf16"}.get(codec, codec)
+        base = getattr(compressions, name, BlockCompressor)
+        _, _, rest = str(base.__doc__).partition("\n")
+        members = {
+            "__module__": compressions.__module__,
+            "__qualname__": f"{compressions.__qualname__}.{name}",
+            "__doc__": f"Sends floating-point tensors as {form}.\n{rest}",
+            "dtype": getattr(framework, codec, None),
+        }
+        made = type(name, (cast, base), members)
+        setattr(compressions, name, made)
+        _CODECS[made] = number
+
+
+def feeds_back(compression: type[Compressor]) -> bool:
+    """Return whether PyTorch's optimizer adds the loss of this compression to later gradients."""
+    return compression in _CODECS and issubclass(compression, BlockCompressor)
 
 
 def codec_of(compression: type[Compressor], op: int) -> int:
