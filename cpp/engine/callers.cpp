@@ -1,6 +1,6 @@
 #include "engine/callers.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "engine/engine.h"
 
@@ -75,7 +75,7 @@ void Callers::tell(Engine& blocked_in, const Handle& handle, int64_t blocked_ns,
 }
 
 Callers::Wait::~Wait() {
-  if (told_) of_process().tell(engine_, handle_, 0, looked_ns_);
+  if (told_) of_process().tell(engine_, handle_, 0, blocked_.looked_ns());
 }
 
 void Callers::Wait::goes_on(int64_t now_ns) {
@@ -83,12 +83,10 @@ void Callers::Wait::goes_on(int64_t now_ns) {
   Callers& callers = of_process();
   callers.check();
   const uint64_t moves = callers.moves();
-  const bool still = looked_ns_ != 0 && moves == moves_;
-  blocked_ns_ = still ? blocked_ns_ + std::min(now_ns - looked_ns_, kLongestNs) : 0;
-  looked_ns_ = now_ns;
-  moves_ = moves;
-  if (blocked_ns_ < kTellNs && !told_) return;
-  callers.tell(engine_, handle_, blocked_ns_, now_ns);
+  const bool still = std::exchange(moves_, moves) == moves;
+  const int64_t blocked_ns = blocked_.look(still, now_ns, kLongestNs);
+  if (blocked_ns < kTellNs && !told_) return;
+  callers.tell(engine_, handle_, blocked_ns, now_ns);
   told_ = true;
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/awaited.h"
 #include "base/error.h"
 #include "base/fork_mark.h"
 
@@ -55,8 +56,7 @@ class Callers {
    private:
     Engine& engine_;
     const Handle& handle_;
-    int64_t looked_ns_ = 0;
-    int64_t blocked_ns_ = 0;  ///< time without progress; stops of the process do not count
+    StillTime blocked_;
     uint64_t moves_ = 0;
     bool told_ = false;
   };

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <utility>
 
 #include "pairs/pairs.h"
@@ -36,18 +35,14 @@ std::optional<Pairs::Stuck> Pairs::find_stuck(int64_t now_ns, int64_t limit_ns) 
   });
   for (const auto& [rank, peer] : wires_.peers()) {
     std::optional<Stuck> waiting = waits_for(*peer, matching_);
-    const int64_t looked_ns = std::exchange(peer->looked_ns, waiting ? now_ns : 0);
-    if (!waiting) continue;
-    const uint64_t stirred =
-        peer->is_here() ? endpoint_.doorbell.knock(peer->place) : peer->wire.moved();
-    if (looked_ns == 0 || std::exchange(peer->stirred, stirred) != stirred) {
-      peer->stirred = stirred;
-      peer->stuck_ns = 0;
+    if (!waiting) {
+      peer->stuck.forget();
       continue;
     }
-    // A rank that was stopped itself, perhaps with all its peers, did not wait for them meanwhile.
-    peer->stuck_ns += std::min(now_ns - looked_ns, limit_ns / 4);
-    if (peer->stuck_ns >= limit_ns) return waiting;
+    const uint64_t stirred =
+        peer->is_here() ? endpoint_.doorbell.knock(peer->place) : peer->wire.moved();
+    const bool still = std::exchange(peer->stirred, stirred) == stirred;
+    if (peer->stuck.look(still, now_ns, limit_ns / 4) >= limit_ns) return waiting;
   }
   return std::nullopt;
 }

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/awaited.h"
 #include "pairs/matching.h"
 #include "pairs/message.h"
 #include "pairs/wire.h"
@@ -58,9 +59,8 @@ struct Peer {
   uint64_t came = 0;
   uint64_t outstanding = 0;  ///< eager bytes received whose credit has not been returned
   uint64_t owed = 0;         ///< of these, bytes that are no longer kept
-  uint64_t stirred = 0;      ///< progress when last checked, at `looked_ns`
-  int64_t looked_ns = 0;
-  int64_t stuck_ns = 0;
+  uint64_t stirred = 0;      ///< progress when last checked
+  StillTime stuck;
 };
 
 }  // namespace sirtaki

@@ -44,8 +44,7 @@ struct Flight {
   WorkPtr work;
   Awaited awaited;             ///< when its driver last prepared to sleep
   int64_t waits_since_ns = 0;  ///< 0: it has progressed since
-  int64_t looked_ns = 0;       ///< when that was last checked
-  int64_t stuck_ns = 0;        ///< for how long, without stops of this process
+  StillTime stuck;
   uint32_t sleeps_before = 0;  ///< of the host's ranks for one another
 };
 

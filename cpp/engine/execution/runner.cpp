@@ -222,28 +222,19 @@ void Runner::note_waits(int64_t now_ns) {
   }
   for (const auto& flight : flights_) {
     const Awaited awaited = flight->work->awaited();
-    if (flight->waits_since_ns != 0 && awaited == flight->awaited) {
-      require_progress(*flight, now_ns);
-      continue;
+    const bool still = flight->waits_since_ns != 0 && awaited == flight->awaited;
+    const int64_t stuck_ns = flight->stuck.look(still, now_ns, data_timeout_ns_ / 4);
+    if (data_timeout_ns_ > 0 && stuck_ns >= data_timeout_ns_) {
+      give_up_waiting(flight->describe(), awaited, now_ns);
     }
+    if (still) continue;
     flight->awaited = awaited;
-    flight->waits_since_ns = flight->looked_ns = now_ns;
-    flight->stuck_ns = 0;
+    flight->waits_since_ns = now_ns;
     context_.recorder.waits(flight->items[0].record, awaited, now_ns);
   }
 }
 
 /// Ends the world: its peers are in the same operation, which no rank can leave alone.
-void Runner::require_progress(Flight& flight, int64_t now_ns) const {
-  if (data_timeout_ns_ <= 0) return;
-  // A rank that was stopped itself, perhaps with all its peers, did not wait for them meanwhile.
-  flight.stuck_ns += std::min(now_ns - flight.looked_ns, data_timeout_ns_ / 4);
-  flight.looked_ns = now_ns;
-  if (flight.stuck_ns >= data_timeout_ns_) {
-    give_up_waiting(flight.describe(), flight.awaited, now_ns);
-  }
-}
-
 void Runner::give_up_waiting(const std::string& what, const Awaited& awaited,
                              int64_t now_ns) const {
   const int peer = awaited.rank;

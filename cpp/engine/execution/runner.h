@@ -81,7 +81,6 @@ class Runner final : Pairs::Listener {
            const std::optional<Error>& error) override;
   void invite(int rank) override { agreement_.invite(rank); }
   void note_waits(int64_t now_ns);
-  void require_progress(Flight& flight, int64_t now_ns) const;
   void give_up_waiting(const std::string& what, const Awaited& awaited, int64_t now_ns) const;
 
   RankContext& context_;
