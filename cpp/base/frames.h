@@ -22,7 +22,7 @@ inline void require_frame_size(size_t size) {
 /// Engines that use the same connections one after another are generations; this is the first.
 inline constexpr uint32_t kFirstGeneration = 1;
 
-/// The header of a message.
+/// The head of a message in any byte stream, sealed or not.
 struct FrameHead {
   uint32_t size;
   uint32_t generation;

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/frames.h"
@@ -49,6 +50,13 @@ class Tags {
 /// A word with its tag, as it travels: the receiver checks the tag before it uses the word.
 template <class Word>
 struct Sealed {
+  void seal(const Word& value, Tags& tags) {
+    word = value;
+    tag = tags.next(text());
+  }
+  /// Throws Altered unless the tag is the right one.
+  void require(Tags& tags) const { tags.require(text(), tag.data()); }
+
   std::string_view text() const { return {reinterpret_cast<const char*>(&word), sizeof word}; }
   std::span<std::byte> bytes() {
     static_assert(sizeof(Sealed) == sizeof(Word) + sizeof(SipTag));
@@ -61,26 +69,24 @@ struct Sealed {
 
 /// Frames that only an owner of the key can have written, in this order.
 ///
-/// Each frame consists of two pieces, its size and its message. Each piece has its own tag over its
+/// Each frame consists of two pieces, its head and its message. Each piece has its own tag over its
 /// number in the stream and its bytes, so that no size is used before it is authenticated.
 class FrameSealer {
  public:
   explicit FrameSealer(const SipKey& key) : tags_(key) {}
 
   /// Appends a message to a byte stream.
-  void append(std::string& stream, std::string_view message) {
-    const uint32_t size = frame_size(message);
-    append_piece(stream, {reinterpret_cast<const char*>(&size), sizeof size});
-    append_piece(stream, message);
-  }
-
- private:
-  void append_piece(std::string& stream, std::string_view piece) {
-    const SipTag tag = tags_.next(piece);
-    stream.append(piece);
+  void append(std::string& stream, std::string_view message,
+              uint32_t generation = kFirstGeneration) {
+    Sealed<FrameHead> head;
+    head.seal({frame_size(message), generation}, tags_);
+    const SipTag tag = tags_.next(message);
+    stream.append(reinterpret_cast<const char*>(head.bytes().data()), sizeof head);
+    stream.append(message);
     stream.append(reinterpret_cast<const char*>(tag.data()), tag.size());
   }
 
+ private:
   Tags tags_;
 };
 
@@ -89,8 +95,8 @@ class FrameOpener {
  public:
   explicit FrameOpener(const SipKey& key) : tags_(key) {}
 
-  /// Passes the complete messages at the front of `stream` to `receive` and removes them; throws
-  /// Altered before the first altered one.
+  /// Calls `receive(generation, message)` for the complete messages at the front of `stream` and
+  /// removes them; throws Altered before the first altered one.
   template <class Receive>
   void take(std::string& stream, const Receive& receive) {
     // Removes what has been read even if `receive` throws.
@@ -99,33 +105,30 @@ class FrameOpener {
       std::string_view rest;
       ~Reading() { stream.erase(0, stream.size() - rest.size()); }
     } reading{stream, stream};
-    while (const auto message = next(reading.rest)) receive(*message);
+    while (const auto message = next(reading.rest)) {
+      receive(std::exchange(head_, {})->generation, *message);
+    }
   }
 
  private:
   std::optional<std::string_view> next(std::string_view& rest) {
-    if (!size_) {
-      uint32_t size;
-      const auto piece = take_piece(rest, sizeof size);
-      if (!piece) return std::nullopt;
-      std::memcpy(&size, piece->data(), sizeof size);
-      require_frame_size(size);
-      size_ = size;
+    Sealed<FrameHead> sealed;
+    if (!head_ && rest.size() >= sizeof sealed) {
+      std::memcpy(sealed.bytes().data(), rest.data(), sizeof sealed);
+      sealed.require(tags_);
+      require_frame_size(sealed.word.size);
+      head_ = sealed.word;
+      rest.remove_prefix(sizeof sealed);
     }
-    const auto message = take_piece(rest, *size_);
-    if (message) size_.reset();
+    if (!head_ || rest.size() < head_->size + sizeof(SipTag)) return std::nullopt;
+    const std::string_view message = rest.substr(0, head_->size);
+    tags_.require(message, rest.data() + head_->size);
+    rest.remove_prefix(head_->size + sizeof(SipTag));
     return message;
-  }
-  std::optional<std::string_view> take_piece(std::string_view& rest, size_t size) {
-    if (rest.size() < size + sizeof(SipTag)) return std::nullopt;
-    const std::string_view piece = rest.substr(0, size);
-    tags_.require(piece, rest.data() + size);
-    rest.remove_prefix(size + sizeof(SipTag));
-    return piece;
   }
 
   Tags tags_;
-  std::optional<uint32_t> size_;  ///< of the next message, once known
+  std::optional<FrameHead> head_;  ///< of the next message, once known
 };
 
 }  // namespace sirtaki

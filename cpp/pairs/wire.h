@@ -96,8 +96,7 @@ class Wire {
   std::span<const std::byte> head_of(const Frame& frame) {
     if (!sent_tags_) return std::as_bytes(std::span(&frame.header, 1));
     if (frame.written == 0 && !sealed_) {
-      sending_.word = frame.header;
-      sending_.tag = sent_tags_->next(sending_.text());
+      sending_.seal(frame.header, *sent_tags_);
       sealed_ = true;
     }
     return sending_.bytes();
@@ -124,7 +123,7 @@ class Wire {
     moved_ += got;
     if (have_ < head.size()) return got;
     have_ = 0;
-    if (read_tags_) read_tags_->require(reading_.text(), reading_.tag.data());
+    if (read_tags_) reading_.require(*read_tags_);
     const std::span<std::byte> body = begin(reading_.word);
     body_ = body.data();
     body_left_ = body.size();

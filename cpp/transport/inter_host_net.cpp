@@ -23,8 +23,7 @@ bool InterHostNet::all_open() {
 void InterHostNet::greet(int rank, const Greeting& greeting) {
   doorbell_.check_abort();
   Line& line = to(rank);
-  line.sent.word = greeting;
-  line.sent.tag = line.out_tags.next(line.sent.text());
+  line.sent.seal(greeting, line.out_tags);
   line.channel.send(line.sent.bytes());
   list(line);
 }
@@ -105,7 +104,7 @@ void InterHostNet::check_greeting(Line& line) {
   const Greeting& theirs = line.received.word;
   const int peer = line.channel.rank();
   try {
-    line.in_tags.require(line.received.text(), line.received.tag.data());
+    line.received.require(line.in_tags);
   } catch (const Altered& altered) {
     channels_.end_world(peer, altered.what());
   }

@@ -178,9 +178,7 @@ class VirtualHosts {
   void speak(int as, const std::string& message, uint32_t generation = kFirstGeneration) {
     const Link& link = links_of(as).hosts.at(0);
     std::string stream;
-    const std::string frame =
-        std::string(reinterpret_cast<const char*>(&generation), sizeof generation) + message;
-    sealers_.try_emplace(as, link.keys.sending).first->second.append(stream, frame);
+    sealers_.try_emplace(as, link.keys.sending).first->second.append(stream, message, generation);
     if (::send(link.socket.get(), stream.data(), stream.size(), MSG_NOSIGNAL) !=
         static_cast<ssize_t>(stream.size())) {
       throw std::runtime_error("nothing said");

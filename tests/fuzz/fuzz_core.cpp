@@ -266,8 +266,7 @@ void relay(Data& data) {
   for (size_t step = 0; step < kMostSteps && data.remaining_bytes() > 0; ++step) {
     std::string stream;
     const uint32_t generation = kFirstGeneration + data.ConsumeIntegralInRange<uint32_t>(0, 1);
-    sealer.append(stream,
-                  std::string(reinterpret_cast<const char*>(&generation), 4) + some_hop(data));
+    sealer.append(stream, some_hop(data), generation);
     if (data.ConsumeBool()) stream = some_bytes(data);
     if (leads && data.ConsumeBool()) {
       std::string frame;

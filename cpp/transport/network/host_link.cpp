@@ -1,10 +1,8 @@
 #include "transport/network/host_link.h"
 
-#include <cstring>
 #include <span>
 #include <utility>
 
-#include "base/error.h"
 #include "transport/memory/doorbell.h"
 
 namespace sirtaki {
@@ -23,9 +21,7 @@ void HostLink::prepare(Sleep& sleep) {
 
 void HostLink::queue(std::string_view message) {
   if (!open()) return;
-  std::string frame(reinterpret_cast<const char*>(&generation_), sizeof generation_);
-  frame.append(message);
-  sealer_.append(waiting_, frame);
+  sealer_.append(waiting_, message, generation_);
 }
 
 void HostLink::flush() {
@@ -65,13 +61,8 @@ void HostLink::take(const Receive& receive) {
   if (got == taken_) return;
   const size_t from = std::exchange(taken_, got);
   received_.append(reinterpret_cast<const char*>(coming_.data()) + from, got - from);
-  opener_.take(received_, [&](std::string_view frame) {
-    uint32_t generation;
-    if (frame.size() < sizeof generation) {
-      throw Error(ErrorCode::kInternal, "a message between hosts is too short");
-    }
-    std::memcpy(&generation, frame.data(), sizeof generation);
-    sort(generation, frame.substr(sizeof generation), receive);
+  opener_.take(received_, [&](uint32_t generation, std::string_view message) {
+    sort(generation, message, receive);
   });
 }
 

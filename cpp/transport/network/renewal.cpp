@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/frames.h"
 
 namespace sirtaki {
 namespace {
@@ -19,22 +20,12 @@ constexpr double kHostShare = 0.8;
 constexpr double kWorldShare = 0.9;  // hosts with others below them are in between
 constexpr double kLeaderShare = 0.95;
 
-/// The header of a word on a Unix socket; the word comes first because it is not zero.
-struct LocalHead {
-  uint8_t word;
-  uint8_t reserved[3] = {};
-  uint32_t generation;
-  uint32_t bytes;
-};
+/// Precedes the frame of a word on a Unix socket, where zeros only wake the receiver.
+constexpr char kMark = 1;
+constexpr size_t kHead = sizeof kMark + sizeof(FrameHead);
 constexpr uint32_t kMostBytes = 1 << 20;
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::kInternal, why); }
-
-std::string packed(const std::vector<int32_t>& ranks) {
-  std::string body;
-  Writer(body).put_vector(ranks);
-  return body;
-}
 
 }  // namespace
 
@@ -72,7 +63,7 @@ void Renewal::look() {
   if (told_ || !not_ready().empty()) return;
   if (links_.rank() == 0) return go();
   told_ = true;
-  say_above(Word::kReady);
+  say_above(message_of(Word::kReady));
 }
 
 int Renewal::above() const {
@@ -109,7 +100,7 @@ std::vector<int32_t> Renewal::not_ready() const {
 void Renewal::go() {
   if (leads()) {
     links_.region()->clear();
-    say_below(Word::kGo);
+    say_below(message_of(Word::kGo));
   }
   links_.begin_next();
   links_.region()->begin(links_.generation());
@@ -117,41 +108,33 @@ void Renewal::go() {
 }
 
 void Renewal::be_late(std::vector<int32_t> missing) {
-  if (leads()) say_below(Word::kLate, packed(missing));
-  if (leads() && links_.rank() != 0) say_above(Word::kLate, packed(missing));
+  const std::string word = message_of(Word::kLate, missing);
+  if (leads()) say_below(word);
+  if (leads() && links_.rank() != 0) say_above(word);
   missing_ = std::move(missing);
   state_ = State::kLate;
 }
 
 // ---- Sending ----
 
-void Renewal::say(Local& to, Word word, std::string_view body) const {
-  const LocalHead head{.word = static_cast<uint8_t>(word),
-                       .generation = links_.generation(),
-                       .bytes = static_cast<uint32_t>(body.size())};
-  std::string text(reinterpret_cast<const char*>(&head), sizeof head);
-  text.append(body);
+void Renewal::say(const Local& to, std::string_view word) const {
+  std::string text(1, kMark);
+  append_frame(text, word, links_.generation());
   const int socket = to.link->socket.get();
   const ssize_t sent = ::send(socket, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   // If the other end is gone, receiving from it will notice.
   if (sent >= 0 && static_cast<size_t>(sent) < text.size()) refuse("a word does not fit");
 }
 
-void Renewal::say(HostLink& to, Word word, std::string_view body) {
-  std::string text(1, static_cast<char>(word));
-  text.append(body);
-  to.send(text);
-}
-
-void Renewal::say_below(Word word, std::string_view body) {
-  for (Local& local : local_) say(local, word, body);
+void Renewal::say_below(std::string_view word) {
+  for (const Local& local : local_) say(local, word);
   for (HostLink& link : links_.hosts()) {
-    if (link.rank() > links_.rank()) say(link, word, body);
+    if (link.rank() > links_.rank()) link.send(word);
   }
 }
 
-void Renewal::say_above(Word word, std::string_view body) {
-  leads() ? say(links_.hosts()[0], word, body) : say(local_[0], word, body);
+void Renewal::say_above(std::string_view word) {
+  leads() ? links_.hosts()[0].send(word) : say(local_[0], word);
 }
 
 // ---- Receiving ----
@@ -177,10 +160,7 @@ void Renewal::wait(int64_t limit_ns) {
   }
   for (HostLink& link : links_.hosts()) {
     link.flush();
-    const bool goes_on = link.receive([&](std::string_view message) {
-      if (message.empty()) refuse("an empty word");
-      heard(link.rank(), static_cast<Word>(message[0]), message.substr(1));
-    });
+    const bool goes_on = link.receive([&](std::string_view word) { heard(link.rank(), word); });
     if (!goes_on) refuse("a host has hung up");
   }
 }
@@ -194,13 +174,12 @@ void Renewal::take(Local& from) {
       text.clear();
       continue;
     }
-    LocalHead head;
-    if (!read(from, sizeof head)) return;
-    std::memcpy(&head, text.data(), sizeof head);
-    if (head.generation != links_.generation() || head.bytes > kMostBytes) refuse("another word");
-    if (!read(from, sizeof head + head.bytes)) return;
-    heard(from.link->rank, static_cast<Word>(head.word),
-          std::string_view(text).substr(sizeof head));
+    FrameHead head;
+    if (!read(from, kHead)) return;
+    std::memcpy(&head, text.data() + sizeof kMark, sizeof head);
+    if (head.generation != links_.generation() || head.size > kMostBytes) refuse("another word");
+    if (!read(from, kHead + head.size)) return;
+    heard(from.link->rank, std::string_view(text).substr(kHead));
     text.clear();
   }
 }
@@ -218,14 +197,16 @@ bool Renewal::read(Local& from, size_t bytes) {
   return true;
 }
 
-void Renewal::heard(int rank, Word word, std::string_view body) {
+void Renewal::heard(int rank, std::string_view message) {
+  Reader in(message);
+  const auto word = in.get<Word>();
   const bool from_above = rank < links_.rank();
   if (word == Word::kReady && !from_above) {
     ready_[static_cast<size_t>(rank)] = true;
   } else if (word == Word::kGo && from_above && told_) {
     let_go_ = true;  // bytes of the next generation are left for its engine
   } else if (word == Word::kLate) {
-    be_late(Reader(body).get_vector<int32_t>());
+    be_late(in.get_vector<int32_t>());
   } else {
     refuse("a word that nobody says here");
   }

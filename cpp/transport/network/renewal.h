@@ -51,13 +51,12 @@ class Renewal {
   bool leads() const { return map_.place_of(links_.rank()) == 0; }
   /// The leader of this rank's host or, if that is this rank, the leader above it.
   int above() const;
-  void say(Local& to, Word word, std::string_view body) const;
-  static void say(HostLink& to, Word word, std::string_view body);
-  void say_below(Word word, std::string_view body = {});
-  void say_above(Word word, std::string_view body = {});
+  void say(const Local& to, std::string_view word) const;
+  void say_below(std::string_view word);
+  void say_above(std::string_view word);
   void take(Local& from);
   static bool read(Local& from, size_t bytes);
-  void heard(int rank, Word word, std::string_view body);
+  void heard(int rank, std::string_view message);
   void look();
   void wait(int64_t limit_ns);
   int64_t deadline() const;

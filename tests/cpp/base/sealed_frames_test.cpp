@@ -14,7 +14,7 @@ using Messages = std::vector<std::string>;
 
 constexpr SipKey kThere{std::byte{1}};
 constexpr SipKey kBack{std::byte{2}};
-constexpr size_t kOverhead = sizeof(uint32_t) + 2 * sizeof(SipTag);
+constexpr size_t kOverhead = sizeof(FrameHead) + 2 * sizeof(SipTag);
 
 std::string sealed(const Messages& messages, const SipKey& key = kThere) {
   FrameSealer sealer(key);
@@ -37,7 +37,7 @@ Opened open(std::string stream, size_t step = SIZE_MAX) {
     while (!stream.empty()) {
       received += stream.substr(0, step);
       stream.erase(0, step);
-      opener.take(received, [&](std::string_view m) { opened.messages.emplace_back(m); });
+      opener.take(received, [&](uint32_t, std::string_view m) { opened.messages.emplace_back(m); });
     }
   } catch (const Altered&) {
     opened.altered = true;
@@ -69,7 +69,7 @@ TEST_CASE("no byte can be changed") {
 TEST_CASE("a size is believed only when its tag is right") {
   std::string bad = sealed({"one"});
   bad[2] = 1;  // 65,539 bytes, which would be waited for
-  CHECK(open(bad.substr(0, sizeof(uint32_t) + sizeof(SipTag))).altered);
+  CHECK(open(bad.substr(0, sizeof(FrameHead) + sizeof(SipTag))).altered);
 }
 
 TEST_CASE("messages repeated, swapped, left out or sent back are refused") {

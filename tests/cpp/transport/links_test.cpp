@@ -318,7 +318,7 @@ TEST_CASE("what a rank says out of turn is refused") {
   VirtualHosts world({0, 0});
   const Fd end = copy_of(world.links_of(1).local[0]);
   const auto leader = world.make_links(0);
-  const char nonsense[12] = {7, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0};
+  const char nonsense[10] = {1, 1, 0, 0, 0, 2, 0, 0, 0, 7};
   REQUIRE(::send(end.get(), nonsense, sizeof nonsense, 0) == sizeof nonsense);
   CHECK(renew(*leader) == State::kRefused);
 }
