@@ -280,6 +280,13 @@ void Engine::tell_blocked(int64_t blocked_ns, int64_t now_ns, const FlightRecord
   block.blocked_at_ns.store(now_ns, std::memory_order_release);
 }
 
+const RankBlock* Engine::block_of(int rank) const {
+  require_own_process();
+  const HostMap& hosts = context_.hosts;
+  if (hosts.host_of(rank) != hosts.host_of(context_.rank)) return nullptr;
+  return &context_.region->rank(hosts.place_of(rank));
+}
+
 std::vector<Engine::Snapshot> Engine::snapshot(size_t most, int64_t limit_ns) {
   require_own_process();
   const HostMap& hosts = context_.hosts;

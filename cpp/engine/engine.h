@@ -116,6 +116,8 @@ class Engine final : Agreement::Listener, Runner::Listener, Driver::Listener {
   /// this engine is stuck, and about ranks that are stopped or dead. Waits for other hosts' answers
   /// until `limit_ns`; 0: does not wait.
   std::vector<Snapshot> snapshot(size_t most, int64_t limit_ns = 0);
+  /// What a rank of this host has counted, callable as `snapshot` is; null for one of another host.
+  const RankBlock* block_of(int rank) const;
 
   /// Records this rank's operations and calls their hooks.
   Recorder& recorder() { return context_.recorder; }

@@ -17,7 +17,7 @@ RankContext::RankContext(int its_rank, HostMap its_hosts, const std::shared_ptr<
       endpoint(region, rank, place, {options.caller_spin_ns, options.engine_spin_ns},
                {.direct_hosts = options.direct_hosts}, links.heaps, options.silent_seconds),
       doorbell(endpoint.doorbell),
-      recorder(region->records(place)),
+      recorder(region->records(place), region->rank(place).totals),
       callbacks(log) {}
 
 std::string RankContext::name_of(int other) const {

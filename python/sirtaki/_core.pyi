@@ -6,6 +6,8 @@ from typing import Any
 from numpy import uint8
 from numpy.typing import NDArray
 
+from sirtaki.questions.messages import Totals
+
 KINDS: dict[str, int]
 DTYPES: dict[str, int]
 DTYPE_BYTES: tuple[int, ...]
@@ -197,6 +199,7 @@ class Engine:
     def snapshot(
         self, most: int, patience: float
     ) -> list[tuple[int, RankState, list[Recorded]]]: ...
+    def totals(self, rank: int) -> Totals | None: ...
     def drain(self, next: int, open: list[int]) -> tuple[bytes, list[int], int, int]: ...
     def be_precise(self, wanted: bool) -> None: ...
     def process_sets(self) -> dict[int, list[int]]: ...

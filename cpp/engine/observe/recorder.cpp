@@ -114,6 +114,9 @@ uint64_t Recorder::time() const {
 
 Recorder::Number Recorder::submitted(const Request& request, uint64_t ordinal) {
   constexpr int kTries = 8;
+  const auto bytes = static_cast<uint64_t>(bytes_of(request));
+  const uint64_t now = time();
+  tally_.submitted(request, bytes, static_cast<int64_t>(now));
   for (int i = 0; i < kTries; ++i) {
     FlightRecord& record = of(++last_);
     if (!has_ended(record.own(kWhat))) continue;
@@ -125,11 +128,12 @@ Recorder::Number Recorder::submitted(const Request& request, uint64_t ordinal) {
                    static_cast<uint64_t>(request.kind) << 8 |
                    static_cast<uint64_t>(request.dtype) << 16 | length << 24 |
                    static_cast<uint64_t>(static_cast<uint32_t>(request.set)) << 32;
-    words[kBytes] = static_cast<uint64_t>(bytes_of(request));
+    words[kBytes] = bytes;
     words[kOrdinal] = ordinal;
-    words[kTimes] = time();
+    words[kTimes] = now;
     std::memcpy(&words[kName], name.data(), length);
     record.write(0, words);
+    tally_.waits(static_cast<int64_t>(now));
     return last_;
   }
   return 0;
@@ -138,8 +142,12 @@ Recorder::Number Recorder::submitted(const Request& request, uint64_t ordinal) {
 void Recorder::note(Number number, Stage stage) {
   if (number == 0) return;
   FlightRecord& record = of(number);
-  const uint64_t what = (record.own(kWhat) & ~uint64_t{0xff}) | static_cast<uint64_t>(stage);
-  record.write(kWhat, what, time_of(stage), time());
+  const uint64_t before = record.own(kWhat);
+  const uint64_t now = time();
+  if (stage_of(before) == Stage::kSubmitted) tally_.heard(static_cast<int64_t>(now));
+  if (stage == Stage::kFailed) tally_.failed(before >> 8 & 0xff);
+  const uint64_t what = (before & ~uint64_t{0xff}) | static_cast<uint64_t>(stage);
+  record.write(kWhat, what, time_of(stage), now);
 }
 
 void Recorder::waits(Number number, const Awaited& awaited, int64_t since_ns) {

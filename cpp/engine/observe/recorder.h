@@ -8,6 +8,7 @@
 
 #include "base/awaited.h"
 #include "engine/observe/message_log.h"
+#include "engine/observe/tally.h"
 #include "engine/requests/request.h"
 #include "pairs/message.h"
 #include "transport/memory/region.h"
@@ -67,7 +68,7 @@ class Recorder {
   /// 0: no record was free.
   using Number = uint64_t;
 
-  explicit Recorder(FlightRecord* records) : records_(records) {}
+  Recorder(FlightRecord* records, RankTotals& totals) : records_(records), tally_(totals) {}
 
   Number submitted(const Request& request, uint64_t ordinal);
   void agreed(Number number) { note(number, Stage::kAgreed); }
@@ -111,6 +112,7 @@ class Recorder {
   uint64_t time() const;
 
   FlightRecord* records_;
+  Tally tally_;
   std::atomic<bool> precise_{false};
   MessageLog messages_;
   Number last_ = 0;

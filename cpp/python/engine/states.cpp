@@ -5,7 +5,9 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "engine/observe/exposed.h"
 #include "engine/observe/rank_state.h"
+#include "engine/observe/tally.h"
 #include "python/engine/held_engine.h"
 
 namespace nb = nanobind;
@@ -33,6 +35,54 @@ nb::list snapshot_of(HeldEngine& engine, size_t most, double patience) {
                                  nb::cast(std::move(rank.operations))));
   }
   return result;
+}
+
+/// A count for each kind of operation that the rank has asked for.
+nb::dict by_kind(const RankTotals& totals, std::atomic<uint64_t> RankTotals::OfKind::* count) {
+  nb::dict found;
+  for (size_t i = 0; i < kKindCount; ++i) {
+    const RankTotals::OfKind& one = totals.kinds[i];
+    if (one.operations.load(std::memory_order_relaxed) == 0) continue;
+    found[traits_of(static_cast<Kind>(i)).name] = (one.*count).load(std::memory_order_relaxed);
+  }
+  return found;
+}
+
+/// The number of steps for each upper bound of their time.
+nb::dict steps_of(const RankTotals& totals) {
+  nb::dict found;
+  for (size_t i = 0; i < totals.steps.size(); ++i) {
+    found[RankTotals::kStepBounds[i].seconds] = totals.steps[i].load(std::memory_order_relaxed);
+  }
+  return found;
+}
+
+nb::dict seconds_of(const RankBlock& block) {
+  nb::dict found;
+  const int64_t now = now_ns();
+  found["waiting"] = Tally::waited_seconds(block.totals, now);
+  found["steps"] =
+      static_cast<double>(block.totals.steps_ns.load(std::memory_order_relaxed)) * 1e-9;
+  // Without calls that wait, a framework's own code waits.
+  if (block.waits.load(std::memory_order_relaxed) > 0) {
+    found["exposed"] = Exposed::seconds(block, now);
+  }
+  return found;
+}
+
+/// As `Totals` of `sirtaki.questions.messages`; None for a rank of another host.
+nb::object totals_of(HeldEngine& engine, int rank) {
+  const RankBlock* block = engine->block_of(rank);
+  if (block == nullptr) return nb::none();
+  const RankTotals& totals = block->totals;
+  nb::dict found;
+  found["began"] = totals.began_ns.load(std::memory_order_relaxed);
+  found["operations"] = by_kind(totals, &RankTotals::OfKind::operations);
+  found["bytes"] = by_kind(totals, &RankTotals::OfKind::bytes);
+  found["errors"] = by_kind(totals, &RankTotals::OfKind::errors);
+  found["seconds"] = seconds_of(*block);
+  found["steps"] = steps_of(totals);
+  return found;
 }
 
 /// (operations that have ended since, as bytes for `decode_records`; open ones; where to continue;
@@ -99,6 +149,7 @@ void bind_states(nb::module_& m, nb::class_<HeldEngine>& engine) {
       .def("__str__", &text_of);
 
   engine.def("snapshot", &snapshot_of, "most"_a, "patience"_a);
+  engine.def("totals", &totals_of, "rank"_a);
   engine.def("drain", &drain, "next"_a, "open"_a);
   engine.def(
       "be_precise", [](HeldEngine& held, bool wanted) { held->recorder().be_precise(wanted); },

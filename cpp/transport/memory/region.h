@@ -16,6 +16,7 @@
 #include "transport/memory/byte_ring.h"
 #include "transport/memory/event_descriptors.h"
 #include "transport/memory/flight_record.h"
+#include "transport/memory/rank_totals.h"
 
 namespace sirtaki {
 
@@ -80,6 +81,8 @@ struct alignas(128) RankBlock {
   alignas(128) std::atomic<int64_t> waited_ns;
   std::atomic<int64_t> waits_since_ns;
   std::atomic<uint64_t> waits;
+
+  RankTotals totals;
 };
 
 /// Per rank and process set: counters that only grow, and that its peers wait for, perhaps asleep.

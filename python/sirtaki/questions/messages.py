@@ -115,11 +115,29 @@ class OpenOperation(TypedDict):
     chunk: int | None
 
 
+class Totals(TypedDict):
+    """What a rank has counted in a world.
+
+    began: when its engine began, on the rank's clock. operations, bytes, errors: of the operations
+    that it has called, by kind. seconds: ``waiting`` for ranks that had not called an operation,
+    ``steps``, the sum of their times, and ``exposed`` in calls that wait, unless the framework
+    waits in its own code. steps: how many took so long, by the upper bound in seconds.
+    """
+
+    began: int
+    operations: dict[str, int]
+    bytes: dict[str, int]
+    errors: dict[str, int]
+    seconds: dict[str, float]
+    steps: dict[str, int]
+
+
 class Rates(TypedDict, total=False):
     """The fields that RATES and RECORDS add.
 
     at, exposed, calls: as `exposed_share` compares them. step, operations, bytes, communicating,
-    waiting: see `snapshot.rates_of`. records, recorded: operations in words, and as fields.
+    waiting: see `snapshot.rates_of`. totals: None for ranks on other hosts. records, recorded:
+    operations in words, and as fields.
     """
 
     at: float
@@ -130,6 +148,7 @@ class Rates(TypedDict, total=False):
     bytes: float | None
     communicating: float | None
     waiting: float | None
+    totals: Totals | None
     records: list[str]
     recorded: list[dict[str, Any]]
 
@@ -148,11 +167,20 @@ class RankWork(Rates):
     open: list[OpenOperation]
 
 
+class EndedWorld(TypedDict):
+    """What a process had counted in an earlier world, by its key and rank there."""
+
+    key: str
+    rank: int
+    totals: Totals
+
+
 class WorldWork(TypedDict):
     """What ranks of a world are doing, as known by the one with the number `rank` there.
 
     label, key: its name for people and for programs. members: numbers of its ranks in the job, if
-    they differ. whole: whether it contains all ranks. sets: members of each process set.
+    they differ. whole: whether it contains all ranks. sets: members of each process set. ended: the
+    latest earlier worlds of this process; RATES asks for them.
     """
 
     label: str
@@ -162,6 +190,7 @@ class WorldWork(TypedDict):
     rank: int
     sets: dict[str, list[int]]
     ranks: list[RankWork]
+    ended: list[EndedWorld]
 
 
 class ThreadPlace(TypedDict, total=False):

@@ -24,7 +24,7 @@ constexpr int64_t kSecond = 1'000'000'000;
 struct Records {
   std::shared_ptr<Region> region = Region::anonymous(2);
   FlightRecord* own = region->records(0);
-  Recorder recorder{own};
+  Recorder recorder{own, region->rank(0).totals};
 
   std::vector<Recorded> read(size_t most = 16) const { return read_records(own, kWorld, most); }
   std::string state(int64_t now_ns) const {

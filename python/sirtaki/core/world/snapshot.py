@@ -193,6 +193,7 @@ def work(engine: _core.Engine, own: int, question: Question, leads: bool) -> lis
         more: Rates = {}
         if rates:
             more = {**rates_of(one.operations), **exposed_of(one.doing)}
+            more["totals"] = engine.totals(one.rank)
         elif question is Question.RECORDS:
             more = _records(one)
         found.append({**_work_of(one, one.doing), **more})

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from functools import partial
@@ -23,7 +24,7 @@ from sirtaki.core.world.affinity import engine_bound
 from sirtaki.core.world.links import Links, connect
 from sirtaki.core.world.unpickling import ObjectSeals
 from sirtaki.questions import answering
-from sirtaki.questions.messages import WORK, Question, WorldWork
+from sirtaki.questions.messages import WORK, EndedWorld, Question, WorldWork
 from sirtaki.rendezvous.host import presence
 from sirtaki.rendezvous.living import Living
 from sirtaki.rendezvous.network.tcp_socket import silent_seconds
@@ -47,6 +48,8 @@ _MOST_CAUSES = 20
 
 # Worlds of this process, including frameworks' groups.
 _worlds: Living[World] = Living()
+# The latest that ended, for counters of the whole job.
+_ended: deque[EndedWorld] = deque(maxlen=2)
 
 
 class World:
@@ -205,6 +208,7 @@ class World:
         _worlds.discard(self)
         if self._watch is not None:
             self._watch.end()
+        whole = self._answering is not None
         if self._answering is not None:
             self._answering.close()
             self._answering = None  # it refers to this world
@@ -212,6 +216,8 @@ class World:
             process_set._invalidate()
         self.process_sets.clear()
         ended_well = self.engine.shutdown()
+        if whole and (totals := self.engine.totals(self.topology.rank)) is not None:
+            _ended.append({"key": self.key, "rank": self.topology.rank, "totals": totals})
         handles.end(self.engine)
         for end in self.at_close:
             end()
@@ -334,7 +340,10 @@ def _work(question: Question) -> list[WorldWork]:
     found: list[WorldWork] = []
     for world in _worlds:
         leads = world.topology.local_rank == 0
-        if world.closed or (question in (Question.POLL, Question.RATES) and not leads):
+        whole = world._answering is not None
+        ended = list(_ended) if whole and question is Question.RATES else []
+        silent = question in (Question.POLL, Question.RATES) and not leads
+        if world.closed or (silent and not ended):
             continue
         own = world.topology.rank
         found.append(
@@ -342,10 +351,11 @@ def _work(question: Question) -> list[WorldWork]:
                 "label": world.label,
                 "key": world.key,
                 "members": world.members,
-                "whole": world._answering is not None,
+                "whole": whole,
                 "rank": own,
                 "sets": {str(number): of for number, of in world.engine.process_sets().items()},
-                "ranks": work(world.engine, own, question, leads),
+                "ranks": [] if silent else work(world.engine, own, question, leads),
+                "ended": ended,
             }
         )
     return found

@@ -136,9 +136,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def reply(self, status: int, kind: str, text: str | bytes, **headers: str) -> None:
         """Send an answer. headers: their names with "_" for "-"."""
+        if "charset=" not in kind:
+            kind += "; charset=utf-8"
         body = text.encode(errors="replace") if isinstance(text, str) else text
         self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)

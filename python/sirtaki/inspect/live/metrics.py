@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from sirtaki.inspect.live import prometheus
 from sirtaki.inspect.live.guard import Handler, LoopbackServer, Refused, same
+from sirtaki.inspect.live.totals import JobTotals
 from sirtaki.inspect.live.view import Looks
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.settings import MetricSettings
@@ -76,7 +76,7 @@ class MetricsServer(LoopbackServer):
     """Answers `GET /metrics` for clients with the token.
 
     Args:
-        looks: Samples the job.
+        written: Returns the metrics for a client's `Accept`, and their content type.
         port: 0: any free port.
         token: The one in the header `Authorization: Bearer`.
 
@@ -84,9 +84,9 @@ class MetricsServer(LoopbackServer):
         OSError: Another process listens there.
     """
 
-    def __init__(self, looks: Looks, port: int, token: str) -> None:
+    def __init__(self, written: Callable[[str], tuple[bytes, str]], port: int, token: str) -> None:
         super().__init__(port, _MetricsHandler)
-        self.looks = looks
+        self.written = written
         self.token = token
 
 
@@ -101,8 +101,8 @@ class _MetricsHandler(Handler):
         if self.command != "GET" or self.path != "/metrics":
             self.reply(404, "text/plain", "there is nothing here but /metrics\n")
             return
-        looks = self.server.looks
-        self.reply(200, prometheus.KIND, prometheus.text(looks.job, looks.look()))
+        text, kind = self.server.written(self.headers.get("Accept", ""))
+        self.reply(200, kind, text)
 
 
 @contextlib.contextmanager
@@ -117,13 +117,12 @@ def metrics_of(
         say: Shows the endpoint, and later problems, which do not end the job.
 
     Raises:
-        LaunchError: The port is taken, or a file cannot be used.
+        LaunchError: The port is taken, a file cannot be used, or a package is missing.
     """
     job = job_name(store)
     with contextlib.ExitStack() as until_the_end:
         if settings.port is not None:
-            looks = Looks(job, _SCRAPE_SECONDS)
-            server = until_the_end.enter_context(_open_server(settings, looks))
+            server = until_the_end.enter_context(_open_server(settings, job))
             lasting = Lasting("the metrics port", say)
             start_thread(lambda: _serve(server, lasting), "sirtaki metrics")
             until_the_end.callback(server.shutdown)
@@ -143,10 +142,19 @@ def _serve(server: MetricsServer, lasting: Lasting) -> None:
             ended = True
 
 
-def _open_server(settings: MetricSettings, looks: Looks) -> MetricsServer:
-    token = token_of(Path(settings.token_file))
+def _open_server(settings: MetricSettings, job: str) -> MetricsServer:
     try:
-        return MetricsServer(looks, settings.port or 0, token)
+        from sirtaki.inspect.live.prometheus import Written
+    except ImportError as error:
+        raise LaunchError(
+            f"--metrics-port needs the package prometheus-client: pip install 'sirtaki[metrics]' "
+            f"({error})"
+        ) from None
+    token = token_of(Path(settings.token_file))
+    counted = JobTotals()
+    written = Written(Looks(job, _SCRAPE_SECONDS, counted.add), counted)
+    try:
+        return MetricsServer(written, settings.port or 0, token)
     except OSError as error:
         raise LaunchError(f"--metrics-port {settings.port}: {error.strerror}") from None
 

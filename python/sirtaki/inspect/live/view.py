@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sirtaki.hang.analysis import analyse
@@ -29,11 +29,18 @@ class Looks:
     Args:
         job: Its name.
         interval: Seconds between two samples.
+        note: Called with each sample: the ranks, and the answers of which they were made.
     """
 
-    def __init__(self, job: str, interval: float) -> None:
+    def __init__(
+        self,
+        job: str,
+        interval: float,
+        note: Callable[[Job, Sequence[RankAnswer]], object] = lambda _found, _answers: None,
+    ) -> None:
         self.job = job
         self.interval = interval
+        self._note = note
         self._lock = threading.Lock()
         self._before: Job | None = None
         self._states: Mapping[int, RankWork] = {}
@@ -61,6 +68,7 @@ class Looks:
         answers = ask_launcher(self.job, Question.RATES) or collect(self.job, Question.RATES)
         now = time.monotonic()
         found = job_of(answers)
+        self._note(found, answers)
         if self._before is not None:
             compare(self._before, found, now - self._at)
         self._before, self._at = found, now

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from sirtaki.hang.answers import job_of
 from sirtaki.inspect.live.view import view
 from tests.single.hang.made_up import answer, opened
@@ -12,6 +14,15 @@ STATES = {"step": 0.02, "operations": 100.0, "bytes": 3 << 20, "communicating": 
 # When and for how long threads had been blocked at the look before, and now.
 EARLIER = {"at": 2.0, "exposed": 3.0, "calls": 60}
 STATES |= {"at": 12.0, "exposed": 4.5, "calls": 90}
+
+
+def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Return what Prometheus reads: by name and labels."""
+    return {
+        (one.name, frozenset(one.labels.items())): one.value
+        for family in text_string_to_metric_families(text)
+        for one in family.samples
+    }
 
 
 class MadeUp:

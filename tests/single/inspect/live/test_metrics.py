@@ -17,13 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from sirtaki.inspect.live import guard, prometheus
+from sirtaki.inspect.live import guard
 from sirtaki.inspect.live.metrics import MetricsFile, MetricsServer, token_of
+from sirtaki.inspect.live.prometheus import Written
+from sirtaki.inspect.live.totals import JobTotals
 from sirtaki.launch.errors import LaunchError
-from tests.single.inspect.live.made_up import MadeUp
+from tests.single.inspect.live.made_up import MadeUp, samples
 from tests.single.launching import LIMIT, Job
 
 TOKEN = "a token of a test"
+JOB = frozenset({("sirtaki_job", "0123abcd")})
 # Reduces until nobody keeps the file.
 PROGRAM = """
 import os, sys, time, numpy
@@ -46,6 +49,11 @@ def scrape(port: int, path: str = "/metrics", **headers: str) -> tuple[int, str]
     return reply.status, reply.read().decode()
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
 def wait_for(condition: Callable[[], object]) -> None:
     end = time.monotonic() + LIMIT
     while not condition():
@@ -55,7 +63,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 @pytest.fixture
 def server() -> Iterator[MetricsServer]:
-    with MetricsServer(MadeUp(), 0, TOKEN) as server:  # type: ignore[arg-type]
+    with MetricsServer(Written(MadeUp(), JobTotals()), 0, TOKEN) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server
         server.shutdown()
@@ -64,17 +72,14 @@ def server() -> Iterator[MetricsServer]:
 def test_a_scrape_with_the_token_gets_the_numbers_of_each_rank(server: MetricsServer) -> None:
     status, text = scrape(server.port, Authorization=f"Bearer {TOKEN}")
     assert status == 200
-    lines = text.splitlines()
-    assert 'sirtaki_ranks{job="0123abcd"} 2' in lines
-    assert "# TYPE sirtaki_step_seconds gauge" in lines
-    for rank, waiting, slowest in ((0, 0.1, 1), (1, 0.7, 0)):
-        labels = f'{{job="0123abcd",rank="{rank}",host="node0"}}'
-        assert f"sirtaki_step_seconds{labels} 0.021" in lines
-        assert f"sirtaki_waiting_ratio{labels} {waiting}" in lines
-        assert f"sirtaki_slowest{labels} {slowest}" in lines
-        assert f"sirtaki_resident_memory_bytes{labels} {300 << 20}" in lines
-        assert f"sirtaki_waits_for_ranks{labels} {rank}" in lines
-    assert not any(line.startswith("sirtaki_cpu_cores") for line in lines)  # not known
+    found = samples(text)
+    assert found["sirtaki_ranks", JOB] == 2
+    for rank, slowest in ((0, 1), (1, 0)):
+        labels = frozenset({*JOB, ("rank", str(rank)), ("host", "node0")})
+        assert found["sirtaki_slowest", labels] == slowest
+        assert found["sirtaki_resident_memory_bytes", labels] == 300 << 20
+        assert found["sirtaki_waits_for_ranks", labels] == rank
+        assert found["sirtaki_communicating_ratio", labels] == 0.75
 
 
 @pytest.mark.parametrize("given", ["", "Bearer", "Bearer x", f"Basic {TOKEN}", TOKEN])
@@ -89,17 +94,6 @@ def test_a_scrape_by_another_name_is_refused(server: MetricsServer) -> None:
     status, text = scrape(server.port, **given)
     assert (status, text.startswith("this is 127.0.0.1:")) == (403, True)
     assert scrape(server.port, "/", Authorization=f"Bearer {TOKEN}")[0] == 404
-
-
-def test_a_host_cannot_add_lines() -> None:
-    seen = MadeUp(host='x"} 1\nevil{a="\\').look()
-    lines = prometheus.text("job", seen).splitlines()
-    assert not any(line.startswith("evil") for line in lines)
-    assert 'sirtaki_slowest{job="job",rank="0",host="x\\"} 1\\nevil{a=\\"\\\\"} 1' in lines
-
-
-def test_before_a_rank_has_begun_there_are_none() -> None:
-    assert prometheus.text("job", None).splitlines()[-1] == 'sirtaki_ranks{job="job"} 0'
 
 
 def test_a_token_is_made_once_for_its_user_alone(tmp_path: Path) -> None:
@@ -225,6 +219,14 @@ def test_a_job_is_not_started_without_its_metrics(
     assert why.replace("{taken}", taken) in done.stderr
 
 
+def test_without_prometheus_client_no_endpoint_is_promised(job: Job, tmp_path: Path) -> None:
+    (tmp_path / "prometheus_client.py").write_text("raise ImportError('it is not here')")
+    paths = {"PYTHONPATH": str(tmp_path), "HOME": str(tmp_path)}
+    done = job.run("-np", "1", "--metrics-port", "9105", "echo", "started", **paths)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'sirtaki[metrics]' (it is not here)" in done.stderr
+
+
 @pytest.mark.parametrize(
     "kind",
     [
@@ -237,14 +239,13 @@ def test_a_job_serves_its_metrics_and_writes_them(
 ) -> None:
     script, token, lines = (tmp_path / name for name in ("program.py", "token", "lines"))
     script.write_text(PROGRAM)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     flags = ("--metrics-port", str(port), "--metrics-token-file", str(token))
     flags = (*flags, "--metrics-file", str(lines), "--metrics-interval", "0.2")
     process = job.start("-np", "2", *kind, *flags, sys.executable, str(script), str(token))
     deadline = time.monotonic() + LIMIT
     text = ""
-    while "sirtaki_step_seconds" not in text or '"step": 0.' not in lines.read_text():
+    while text.count("\nsirtaki_steps_total{") < 2 or '"step": 0.' not in lines.read_text():
         assert time.monotonic() < deadline, text
         time.sleep(0.1)
         if token.exists() and lines.exists():
@@ -253,8 +254,9 @@ def test_a_job_serves_its_metrics_and_writes_them(
     out, _ = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, out
     assert f"metrics: http://127.0.0.1:{port}/metrics, token in {token}" in out
-    assert "sirtaki_ranks" in text
-    assert text.count("\nsirtaki_step_seconds{") == 2
+    found = samples(text)
+    assert sum(name == "sirtaki_ranks" for name, _ in found) == 1
+    assert sum(name == "sirtaki_step_seconds_sum" for name, _ in found) == 2
     for line in lines.read_text().splitlines():
         seen = json.loads(line)
         assert abs(seen["time"] - time.time()) < 600
