@@ -28,14 +28,11 @@ Algorithm on_host(const Problem& p) {
   return mirrors ? Algorithm::kMirrored : Algorithm::kStreamed;
 }
 
-Algorithm for_sums(const Problem& p, bool few) {
-  if (traits_of(p.kind).layout == Layout::kDealt) return Algorithm::kDirect;
-  if (goes_at_once(p)) return few ? Algorithm::kAtOnce : Algorithm::kDoubling;
-  return few ? Algorithm::kDirect : Algorithm::kHalving;
-}
+/// Whether all hosts talk to each other.
+bool are_few(const Problem& p) { return p.hosts <= p.rules.direct_hosts; }
 
-Algorithm for_broadcast(const Problem& p, bool few) {
-  if (few) return goes_at_once(p) ? Algorithm::kAtOnce : Algorithm::kChain;
+Algorithm for_broadcast(const Problem& p) {
+  if (are_few(p)) return goes_at_once(p) ? Algorithm::kAtOnce : Algorithm::kChain;
   const size_t chunks = Chunks(p.bytes, broadcast_cut(p).chunk).count();
   const auto hosts = static_cast<size_t>(p.hosts);
   const auto depth = static_cast<size_t>(std::bit_width(hosts - 1));
@@ -44,10 +41,10 @@ Algorithm for_broadcast(const Problem& p, bool few) {
 }
 
 Algorithm among_hosts(const Problem& p) {
-  const bool few = p.hosts <= p.rules.direct_hosts;
   const KindTraits& kind = traits_of(p.kind);
-  if (p.kind == Kind::kBarrier || kind.reduces) return for_sums(p, few);
-  return kind.layout == Layout::kWhole ? for_broadcast(p, few) : Algorithm::kDirect;
+  if (kind.layout != Layout::kWhole) return Algorithm::kDirect;
+  if (p.kind != Kind::kBarrier && !kind.reduces) return for_broadcast(p);
+  return goes_at_once(p) ? Algorithm::kAtOnce : Algorithm::kDirect;
 }
 
 }  // namespace
@@ -55,6 +52,11 @@ Algorithm among_hosts(const Problem& p) {
 Algorithm algorithm_for(const Problem& problem) {
   if (problem.members == 1) return Algorithm::kAlone;
   return problem.hosts == 1 ? on_host(problem) : among_hosts(problem);
+}
+
+int radix_for(const Problem& p) {
+  const bool dealt = traits_of(p.kind).layout == Layout::kDealt;
+  return dealt || are_few(p) ? p.hosts : p.rules.radix;
 }
 
 size_t bytes_in_slots(Kind kind, size_t longest, int members) {

@@ -17,11 +17,9 @@ enum class Algorithm : uint8_t {
   kMirrored,  ///< the same, but each of two members adds up everything
   kHeaps,     ///< the parts in shared heaps in place; the rest through the slots
   // Between hosts.
-  kDoubling,  ///< each step passes on all that is known
-  kDirect,    ///< each part goes to its owner; sums come back
-  kHalving,   ///< in each step half of the rest goes to another host; then all comes back
-  kTree,      ///< from each host to several others
-  kChain,     ///< from host to host
+  kDirect,  ///< each part goes to its owner; sums come back
+  kTree,    ///< from each host to several others
+  kChain,   ///< from host to host
 };
 
 /// The inputs to the choice of an algorithm: equal on all members, because bytes carry no tags.
@@ -38,6 +36,9 @@ struct Problem {
 };
 
 Algorithm algorithm_for(const Problem& problem);
+
+/// How many hosts exchange sums in a step of kAtOnce and kDirect: see ExchangeStep.
+int radix_for(const Problem& problem);
 
 /// The bytes that a member holds in its slots in an operation: one stream, or one for each member.
 size_t bytes_in_slots(Kind kind, size_t longest, int members);

@@ -10,6 +10,8 @@ struct ExchangeRules {
   int direct_hosts = 8;
   /// The most bytes that go at once, for all other hosts together.
   size_t gathered_bytes = 64 << 10;
+  /// This many of more hosts exchange sums in a step.
+  int radix = 2;
 };
 
 }  // namespace sirtaki

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "collectives/inter_host/exchange_plan.h"
 #include "collectives/op.h"
@@ -9,181 +10,117 @@
 
 namespace sirtaki {
 
-/// The part of a chunk that a member works on.
+/// A range of a chunk.
 struct Part {
   size_t stream;  ///< the index among the inputs
   Range range;    ///< in that stream, and in the output
   size_t offset;  ///< in the slot or buffer of the chunk
 };
 
-/// Cuts the data of a reduction between hosts into chunks, and these into parts; one member of a
-/// host handles each part for the whole host. Memory holds a few chunks, and a chunk's limit does
-/// not depend on the number of ranks or bytes.
+/// Cuts the data of a reduction between hosts into chunks, a chunk into slices for the lanes, and a
+/// slice into blocks for the hosts. One member of each host works on a lane; lanes work in
+/// parallel. Memory holds a few chunks, and a chunk's limit does not depend on the number of ranks
+/// or bytes.
 class Cut {
  public:
   /// The most bytes that wait on a rank for the network or for other members.
   static constexpr size_t kStaging = 20 << 20;
 
-  virtual ~Cut() = default;
+  /// `bytes`: of the stream or, with `blocks`, of the longest of each member's own streams: then a
+  /// block is a piece of the stream of the member that has this number on its host.
+  Cut(const InterHostGroup& group, const Streams& in, size_t bytes, size_t chunk_bytes, int radix,
+      bool blocks)
+      : group_(group), in_(in), blocks_(blocks), steps_(exchange_steps(group.hosts(), radix)) {
+    const auto n = static_cast<size_t>(group.size());
+    const auto hosts = static_cast<size_t>(group.hosts());
+    for (int h = 0; h < group.hosts(); ++h) lanes_ = std::max(lanes_, group.members_on(h).size());
+    const bool once = steps_.size() == 1;
+    const bool shared = n > hosts;
+    // Shared memory is scarce; outside it, enough chunks are in progress that no rank stops when a
+    // peer pauses.
+    if (once) ahead_ = shared ? 2 : 8;
+    const size_t most = (shared ? group.stream_bytes() : kStaging) / 2 / depth();
+    const size_t sharers = once ? n : lanes_;
+    const size_t few = (blocks ? bytes : bytes / sharers) / (once ? 8 : kMany);
+    const size_t slice = std::min(std::max(few, kLeast), once ? kMost : chunk_bytes);
+    chunk_ = whole_lines(std::min(std::min(slice, chunk_bytes) * sharers, most));
+    if (!blocks) {
+      block_ = ceil(ceil(chunk_ / kSliceAlign, lanes_), hosts) * kSliceAlign;
+      pieces_ = Chunks(bytes, chunk_);
+      return;
+    }
+    windows_ = ceil(n, chunk_ / kSliceAlign);
+    block_ = whole_lines(chunk_ / ceil(n, windows_));
+    pieces_ = Chunks(bytes, block_);
+  }
 
-  uint32_t count() const { return count_; }
-  /// The phases of a chunk's exchange between hosts.
-  uint32_t phases() const { return phases_; }
+  uint32_t count() const { return static_cast<uint32_t>(windows_) * pieces_.count(); }
+  const std::vector<ExchangeStep>& steps() const { return steps_; }
+  /// The phases of a chunk's exchange between hosts: its steps, and the way back.
+  uint32_t phases() const { return 2 * static_cast<uint32_t>(steps_.size()); }
   /// The chunks passed to the network before it waits for the first of them.
   uint32_t ahead() const { return ahead_; }
   /// The chunks in progress at a time: one copied out and one summed on the host, `ahead` in each
   /// phase, and one copied in.
-  uint32_t depth() const { return depth_; }
+  uint32_t depth() const { return phases() * ahead_ + 3; }
   size_t chunk_bytes() const { return chunk_; }
+  /// The length of the longest block.
+  size_t block_bytes() const { return block_; }
 
-  virtual int parts() const = 0;
-  /// The member of this host that owns a part.
-  virtual int owner(int part) const = 0;
-  virtual Part part(uint32_t q, int part) const = 0;
-  /// Whether this member reads the result of a part from the slots of its owner.
-  virtual bool takes(uint32_t q, int part) const = 0;
-
- protected:
-  /// `ahead` chunks are in each phase. A chunk outside the slots takes `times` times its size.
-  Cut(const InterHostGroup& group, uint32_t phases, uint32_t ahead, size_t times)
-      : group_(group), phases_(phases), ahead_(ahead), depth_(phases * ahead + 3) {
-    most_ = (is_shared(group) ? group.stream_bytes() / 2 : kStaging / times) / depth_;
+  int lanes() const { return static_cast<int>(lanes_); }
+  /// The member of a host that works on a lane.
+  int member(int lane, int host) const {
+    const std::vector<int>& members = group_.members_on(host);
+    return members[static_cast<size_t>(lane) % members.size()];
   }
 
-  /// Whether chunks lie in the slots of a host, at least of one.
-  static bool is_shared(const InterHostGroup& group) { return group.size() > group.hosts(); }
-
-  size_t most() const { return most_; }  ///< for one chunk
-  void set(uint32_t count, size_t chunk) {
-    count_ = count;
-    chunk_ = chunk;
+  /// Visits the parts that make up the blocks of `count` hosts, from `first` on in the circle.
+  template <class Visit>
+  void walk(uint32_t q, int lane, int first, int count, Visit visit) const {
+    const int hosts = group_.hosts();
+    for (int begin = first % hosts; count > 0;) {
+      const int some = blocks_ ? 1 : std::min(count, hosts - begin);
+      const Part part = blocks_ ? block(q, lane, begin) : span(q, lane, begin, begin + some);
+      if (part.range.bytes() > 0) visit(part);
+      count -= some;
+      begin = (begin + some) % hosts;
+    }
   }
+
+ private:
+  static constexpr size_t kLeast = 32 << 10;
+  static constexpr size_t kMost = 128 << 10;
+  /// The number of chunks to aim for in several steps: with this many, the time to fill and empty
+  /// the phases hardly matters.
+  static constexpr size_t kMany = 64;
 
   static size_t whole_lines(size_t bytes) { return bytes / kSliceAlign * kSliceAlign; }
   static size_t ceil(size_t a, size_t b) { return (a + b - 1) / b; }
 
-  const InterHostGroup& group_;
-
- private:
-  const uint32_t phases_, ahead_, depth_;
-  size_t most_;
-  uint32_t count_ = 0;
-  size_t chunk_ = 0;
-};
-
-/// Every member has a part of each chunk.
-class MemberCut final : public Cut {
- public:
-  /// `bytes`: of the stream or, with `blocks`, of the longest of each member's own streams.
-  /// `encoded`: the results must be decoded.
-  MemberCut(const InterHostGroup& group, const Streams& in, size_t bytes, size_t chunk_bytes,
-            bool blocks, bool encoded = false)
-      // Shared memory is scarce; outside it, enough chunks are in progress that no rank stops when
-      // a peer pauses.
-      : Cut(group, 2, is_shared(group) ? 2 : 8, 2), in_(in), blocks_(blocks), encoded_(encoded) {
-    const auto n = static_cast<size_t>(group.size());
-    const size_t few = (blocks ? bytes : bytes / n) / 8;
-    const size_t slice = std::min(std::clamp(few, kLeastSlice, kMostSlice), chunk_bytes);
-    const size_t chunk = whole_lines(std::min(slice * n, most()));
-    if (!blocks) {
-      pieces_ = Chunks(bytes, chunk);
-      part_bytes_ = chunk / n + 2 * kSliceAlign;
-      set(pieces_.count(), chunk);
-      return;
-    }
-    windows_ = ceil(n, chunk / kSliceAlign);
-    block_ = whole_lines(chunk / ceil(n, windows_));
-    part_bytes_ = block_;
-    pieces_ = Chunks(bytes, block_);
-    set(static_cast<uint32_t>(windows_) * pieces_.count(), chunk);
-  }
-
-  /// The length of the longest part.
-  size_t part_bytes() const { return part_bytes_; }
-
-  int parts() const override { return group_.size(); }
-  int owner(int part) const override { return group_.owner(group_.host(), part); }
-  Part part(uint32_t q, int part) const override {
-    const auto m = static_cast<size_t>(part);
-    if (blocks_) {
-      if (m % windows_ != q / pieces_.count()) return {m, {}, 0};
-      const Range range = pieces_.range(q % pieces_.count(), in_[m].bytes());
-      return {m, range, m / windows_ * block_};
-    }
+  Part span(uint32_t q, int lane, int first, int last) const {
     const Range chunk = pieces_.range(q);
-    const Range slice = slice_of(chunk.bytes(), group_.size(), part);
-    return {0, {chunk.begin + slice.begin, chunk.begin + slice.end}, slice.begin};
+    const Range slice = slice_of(chunk, lanes(), lane);
+    const Range range = {slice_of(slice, group_.hosts(), first).begin,
+                         slice_of(slice, group_.hosts(), last - 1).end};
+    return {0, range, range.begin - chunk.begin};
   }
-  /// A member already has the result of its own part, unless it is encoded.
-  bool takes(uint32_t, int part) const override {
-    return !blocks_ && (encoded_ || part != group_.rank());
+  Part block(uint32_t q, int lane, int host) const {
+    const auto m = static_cast<size_t>(member(lane, host));
+    if (group_.index_of(static_cast<int>(m)) != lane) return {};
+    if (m % windows_ != q / pieces_.count()) return {};
+    return {m, pieces_.range(q % pieces_.count(), in_[m].bytes()), m / windows_ * block_};
   }
 
- private:
-  static constexpr size_t kLeastSlice = 32 << 10;
-  static constexpr size_t kMostSlice = 128 << 10;
-
+  const InterHostGroup& group_;
   const Streams& in_;
-  bool blocks_;
-  bool encoded_;
+  const bool blocks_;
+  const std::vector<ExchangeStep> steps_;
+  size_t lanes_ = 0;
+  uint32_t ahead_ = 1;
+  size_t chunk_ = 0;
   Chunks pieces_{0, 1};  ///< of the stream, or of each block
-  size_t part_bytes_ = 0;
   size_t block_ = 0;
   size_t windows_ = 1;  ///< a chunk has room only for the blocks of every windows_-th member
-};
-
-/// Each lane has a slice of a chunk, and each host a block of that. A lane consists of one member
-/// of each host; lanes work in parallel.
-class LaneCut final : public Cut {
- public:
-  LaneCut(const InterHostGroup& group, size_t bytes, size_t chunk_bytes)
-      // Halving, then doubling. Memory holds the host's sums, the exchange's, and received bytes.
-      : Cut(group, 2 * static_cast<uint32_t>(halving_steps(group.hosts()).size()), 1, 3),
-        steps_(halving_steps(group.hosts())) {
-    const auto lanes = static_cast<size_t>(group.lanes());
-    const size_t fine = std::min(std::max(bytes / lanes / kMany, kLeast), chunk_bytes);
-    const size_t chunk = whole_lines(std::min(fine * lanes, most()));
-    lane_bytes_ = ceil(chunk / kSliceAlign, lanes) * kSliceAlign;
-    pieces_ = Chunks(bytes, chunk);
-    set(pieces_.count(), chunk);
-  }
-
-  const std::vector<HalvingStep>& steps() const { return steps_; }
-  /// This member's lane; -1: none.
-  int own_lane() const {
-    const int index = group_.index_of(group_.rank());
-    return index < group_.lanes() ? index : -1;
-  }
-  int member(int lane, int host) const {
-    return group_.members_on(host)[static_cast<size_t>(lane)];
-  }
-  /// The length of the longest slice.
-  size_t lane_bytes() const { return lane_bytes_; }
-  /// A host's block of the lane's slice of a chunk.
-  Part block(uint32_t q, int lane, int host) const {
-    const Part slice = part(q, lane);
-    const Range range = slice_of(slice.range, group_.hosts(), host);
-    return {0, range, slice.offset + (range.begin - slice.range.begin)};
-  }
-
-  int parts() const override { return group_.lanes(); }
-  int owner(int part) const override { return member(part, group_.host()); }
-  Part part(uint32_t q, int part) const override {
-    const Range chunk = pieces_.range(q);
-    const Range slice = slice_of(chunk.bytes(), group_.lanes(), part);
-    return {0, {chunk.begin + slice.begin, chunk.begin + slice.end}, slice.begin};
-  }
-  bool takes(uint32_t, int) const override { return true; }
-
- private:
-  /// The number of chunks to aim for: with this many, the time to fill and empty the phases hardly
-  /// matters.
-  static constexpr size_t kMany = 64;
-  static constexpr size_t kLeast = 32 << 10;
-
-  const std::vector<HalvingStep> steps_;
-  Chunks pieces_{0, 1};
-  size_t lane_bytes_ = 0;
 };
 
 }  // namespace sirtaki

@@ -8,32 +8,35 @@ namespace sirtaki {
 // The partners and data of exchanges between hosts, as pure functions. All members of a process set
 // get the same results, because bytes cross the network without tags.
 
-// How the hosts' sums become the sum of all:
+// How the hosts' sums become the sum of all, with a radix: that many hosts exchange in a step. With
+// as many as there are hosts, one step does; with 2, log2(hosts).
 //
 // | | each host's sum is | 16-bit floats are rounded | connections |
 // |---|---|---|---|
-// | kAtOnce | sent to all; each host adds | on the host, and at the end | one a host |
-// | kDoubling | the same, passed on | on the host, and at the end | 2 log2(hosts) |
-// | kDirect | sent in parts to their owners | on the host, and at the end | one a host |
-// | kHalving | added in halves, level by level | on log2(hosts) levels | 2 log2(hosts) |
+// | kAtOnce | passed on to all | on the host, and at the end | 2 (radix - 1) a step |
+// | kDirect | added in parts | on the host, and in each step | 2 (radix - 1) a step |
 //
-// kDirect and kHalving move 2 (hosts - 1) / hosts of the bytes over each link. Every part is added
-// up in one order only, which depends on nothing but the shape, so all ranks have the same bits.
+// kDirect moves 2 (hosts - 1) / hosts of the bytes over each link. Every part is added up in one
+// order only, which depends on nothing but the shape, so all ranks have the same bits.
 
-// ---- Halving and doubling, among any number of hosts ----
-
-/// One step of these, as seen from any host h. While halving, its parts [kept, had) go to host h +
-/// kept, and those of host h - kept are added to its first had - kept ones; doubling does the same
-/// backwards. Part i belongs to host h + i. Hosts are counted in a circle.
-struct HalvingStep {
+/// One step, as seen from any host h. Hosts are counted in a circle, and block i belongs to host h
+/// + i. Of the `had` first blocks, h keeps the `kept` first, and the next ones go, `kept` at a
+/// time, to the hosts h + kept, h + 2 kept and so on; those of the hosts h - kept, h - 2 kept and
+/// so on are added to the blocks that it keeps. The way back, and passing on all that is known, do
+/// the same backwards.
+struct ExchangeStep {
   int had;
   int kept;
   int moved() const { return had - kept; }
+  /// How many blocks go to the host at that distance.
+  int blocks(int away) const { return std::min(kept, had - away); }
 };
-/// The steps of halving: as many as it takes to halve the hosts until one is left.
-inline std::vector<HalvingStep> halving_steps(int hosts) {
-  std::vector<HalvingStep> steps;
-  for (int had = hosts; had > 1; had = steps.back().kept) steps.push_back({had, (had + 1) / 2});
+/// As many steps as it takes to divide the hosts by the radix until one is left.
+inline std::vector<ExchangeStep> exchange_steps(int hosts, int radix) {
+  std::vector<ExchangeStep> steps;
+  for (int had = hosts; had > 1; had = steps.back().kept) {
+    steps.push_back({had, (had + radix - 1) / radix});
+  }
   return steps;
 }
 

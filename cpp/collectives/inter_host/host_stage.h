@@ -50,10 +50,11 @@ class HostStage {
     if (!shares_) co_return;
     if (q >= cut_.depth()) co_await local_.all_consumed(q + 1 - cut_.depth());
     std::byte* slot = input_slot(local_.rank(), q);
-    for (int p = 0; p < cut_.parts(); ++p) {
-      if (cut_.owner(p) == group_.rank() && !form_.encodes()) continue;
-      const Part part = cut_.part(q, p);
-      sources_[part.stream].copy_to(slot + part.offset, part.range);
+    for (int lane = 0; lane < cut_.lanes(); ++lane) {
+      if (cut_.member(lane, group_.host()) == group_.rank() && !form_.encodes()) continue;
+      cut_.walk(q, lane, 0, group_.hosts(), [&](const Part& part) {
+        sources_[part.stream].copy_to(slot + part.offset, part.range);
+      });
     }
     local_.publish();
   }
@@ -99,14 +100,15 @@ class HostStage {
     if (shares_) local_.consume();
   }
   Task copy_in(uint32_t q) {
-    if (!writes_ || (!shares_ && in_place_)) co_return;
-    for (int p = 0; p < cut_.parts(); ++p) {
-      if (!cut_.takes(q, p)) continue;
-      const int owner = group_.index_of(cut_.owner(p));
+    if (!writes_ || scattered_ || (!shares_ && in_place_)) co_return;
+    for (int lane = 0; lane < cut_.lanes(); ++lane) {
+      const int owner = group_.index_of(cut_.member(lane, group_.host()));
       if (owner != local_.rank()) co_await local_.consumed(owner, q + 1);
-      const Part part = cut_.part(q, p);
       const std::byte* const chunk = shares_ ? result_slot(owner, q) : result_memory(q);
-      out_.copy_from(chunk + part.offset, part.range);
+      // A member already has the result of its own block, unless it is encoded.
+      const int own = owner == local_.rank() && in_place_ ? 1 : 0;
+      cut_.walk(q, lane, group_.host() + own, group_.hosts() - own,
+                [&](const Part& part) { out_.copy_from(chunk + part.offset, part.range); });
     }
   }
 

@@ -29,7 +29,6 @@ struct HostScales {
 HostScales scales_of(const Op& op);
 
 /// allreduce of few bytes (`out` null: only other members need the result); of none: a barrier.
-Task reduce_at_once(InterHostGroup& group, const Op& op, const Segments& in, const Segments* out,
-                    Algorithm algorithm);
+Task reduce_at_once(InterHostGroup& group, const Op& op, const Segments& in, const Segments* out);
 
 }  // namespace sirtaki

@@ -1,18 +1,18 @@
-#include "collectives/inter_host/direct_exchange.h"
-#include "collectives/inter_host/halving_exchange.h"
+#include "collectives/inter_host/exchange.h"
 #include "collectives/inter_host/host_stage.h"
 #include "collectives/inter_host/inter_host.h"
 
 namespace sirtaki {
 namespace {
 
-/// Reductions of large messages, chunk by chunk. On each host one member owns each part of a chunk.
-/// The members of a host sum the parts, the hosts exchange their sums, and the members share the
-/// results. These steps work on successive chunks, so the network, the shared memory and the
+/// Reductions of large messages, chunk by chunk. On each host one member works on each lane of a
+/// chunk. The members of a host sum the lanes, the hosts exchange their sums, and the members share
+/// the results. These steps work on successive chunks, so the network, the shared memory and the
 /// reduction overlap.
-template <class Exchange, class Cut>
-Task run(InterHostGroup& group, const Op& op, size_t bytes, const Streams& in, const Target& target,
-         const Cut& cut) {
+Task run(InterHostGroup& group, const Op& op, size_t bytes, const Streams& in,
+         const Target& target) {
+  const Cut cut(group, in, bytes, op.chunk_bytes, radix_for(problem_of(group, op)),
+                target.scattered);
   HostStage stage(group, op, in, target, cut);
   Exchange exchange(group, op, target, cut, stage);
   Group& local = group.local();
@@ -38,29 +38,16 @@ Task run(InterHostGroup& group, const Op& op, size_t bytes, const Streams& in, c
   if (group.shares()) local.end();
 }
 
-Task run(InterHostGroup& group, const Op& op, size_t bytes, const Streams& in, const Target& target,
-         Algorithm algorithm) {
-  if (algorithm == Algorithm::kDirect) {
-    const bool encoded = op.codec != CodecId::kNone;
-    const MemberCut cut(group, in, bytes, op.chunk_bytes, target.scattered, encoded);
-    co_await run<DirectExchange>(group, op, bytes, in, target, cut);
-  } else {
-    const LaneCut cut(group, bytes, op.chunk_bytes);
-    co_await run<HalvingExchange>(group, op, bytes, in, target, cut);
-  }
-}
-
 Task reduce_to(InterHostGroup& group, const Op& op, const Streams& in, const Segments* out,
                int root) {
   if (op.longest == 0) co_return;
   Problem problem = problem_of(group, op);
   problem.bytes = bytes_on_way(op, in);
-  const Algorithm algorithm = algorithm_for(problem);
-  if (algorithm == Algorithm::kAtOnce || algorithm == Algorithm::kDoubling) {
-    co_await reduce_at_once(group, op, in[0], out, algorithm);
+  if (algorithm_for(problem) == Algorithm::kAtOnce) {
+    co_await reduce_at_once(group, op, in[0], out);
   } else {
     const Target target{out, false, root};
-    co_await run(group, op, problem.bytes, in, target, algorithm);
+    co_await run(group, op, problem.bytes, in, target);
   }
 }
 
@@ -79,7 +66,7 @@ Task inter_host_reducescatter(InterHostGroup& group, const Op& op, const Streams
                               const Streams& out) {
   if (op.longest == 0) co_return;
   const Target target{&out[0], true, -1};
-  co_await run(group, op, op.longest, in, target, algorithm_for(problem_of(group, op)));
+  co_await run(group, op, op.longest, in, target);
 }
 
 }  // namespace sirtaki

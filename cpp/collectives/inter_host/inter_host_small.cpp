@@ -15,15 +15,14 @@ namespace {
 /// their first members, adds them, and distributes the result.
 class Leaders {
  public:
-  Leaders(InterHostGroup& group, const Op& op, size_t bytes, Algorithm algorithm)
+  Leaders(InterHostGroup& group, const Op& op, size_t bytes)
       : group_(group),
         local_(group.local()),
         net_(group.net()),
         op_(op),
         form_(op),
         scales_(scales_of(op)),
-        bytes_(bytes),
-        algorithm_(algorithm) {}
+        bytes_(bytes) {}
 
   Task run(const Segments& in, const Segments* out) {
     if (group_.shares()) which_ = co_await local_.begin_small();
@@ -76,47 +75,33 @@ class Leaders {
     const int hosts = group_.hosts();
     return sums.data() + static_cast<size_t>((host - group_.host() + hosts) % hosts) * bytes_;
   }
-  int leader(int host) const { return group_.members_on(host % group_.hosts())[0]; }
+  int leader_rank(int distance) const {
+    const int host = (group_.host() + distance + group_.hosts()) % group_.hosts();
+    return group_.world_rank(group_.members_on(host)[0]);
+  }
 
+  /// Each step passes on all sums that this host knows. A barrier moves no bytes, so each step has
+  /// its own greeting.
   Task exchange(std::byte* sums) {
-    return algorithm_ == Algorithm::kAtOnce ? exchange_directly(sums) : exchange_doubling(sums);
-  }
-
-  Task exchange_directly(std::byte* sums) {
-    std::vector<int> leaders;
-    for (int i = 1; i < group_.hosts(); ++i) leaders.push_back(leader(group_.host() + i));
-    co_await open(group_, leaders, leaders, greeting_of(op_, bytes_));
-    for (size_t i = 1; i <= leaders.size(); ++i) {
-      const int rank = group_.world_rank(leaders[i - 1]);
-      net_.send(rank, sums, bytes_);
-      net_.receive(rank, sums + i * bytes_, bytes_);
-    }
-    co_await net_.idle();
-  }
-
-  /// Each step passes on all sums that this host knows, so that it then knows twice as many. A
-  /// barrier moves no bytes, so each step has its own greeting.
-  Task exchange_doubling(std::byte* sums) {
-    std::vector<HalvingStep> steps = halving_steps(group_.hosts());
+    const int radix = radix_for(problem_of(group_, op_));
+    std::vector<ExchangeStep> steps = exchange_steps(group_.hosts(), radix);
     std::reverse(steps.begin(), steps.end());
-    const auto before = [&](int distance) {
-      return group_.world_rank(leader(group_.host() + group_.hosts() - distance));
-    };
-    const auto behind = [&](int distance) {
-      return group_.world_rank(leader(group_.host() + distance));
-    };
     std::set<int> peers;
-    for (const HalvingStep& step : steps) peers.insert({before(step.kept), behind(step.kept)});
+    for (const ExchangeStep& step : steps) {
+      for (int away = step.kept; away < step.had; away += step.kept) {
+        peers.insert({leader_rank(away), leader_rank(-away)});
+      }
+    }
     co_await net_.open(std::vector<int>(peers.begin(), peers.end()));
     const Greeting greeting = greeting_of(op_, bytes_);
-    for (const HalvingStep& step : steps) {
-      const int to = before(step.kept);
-      const int from = behind(step.kept);
-      net_.greet(to, greeting);
-      net_.expect(from, greeting);
-      net_.send(to, sums, static_cast<size_t>(step.moved()) * bytes_);
-      net_.receive(from, sums + static_cast<size_t>(step.kept) * bytes_,
-                   static_cast<size_t>(step.moved()) * bytes_);
+    for (const ExchangeStep& step : steps) {
+      for (int away = step.kept; away < step.had; away += step.kept) {
+        const auto bytes = static_cast<size_t>(step.blocks(away)) * bytes_;
+        net_.greet(leader_rank(-away), greeting);
+        net_.expect(leader_rank(away), greeting);
+        net_.send(leader_rank(-away), sums, bytes);
+        net_.receive(leader_rank(away), sums + static_cast<size_t>(away) * bytes_, bytes);
+      }
       co_await net_.idle();
     }
   }
@@ -135,7 +120,6 @@ class Leaders {
   Form form_;
   HostScales scales_;
   size_t bytes_;  ///< in that form
-  Algorithm algorithm_;
   int which_ = 0;
 };
 
@@ -197,15 +181,14 @@ Problem problem_of(const InterHostGroup& group, const Op& op) {
           .rules = group.rules()};
 }
 
-Task reduce_at_once(InterHostGroup& group, const Op& op, const Segments& in, const Segments* out,
-                    Algorithm algorithm) {
-  Leaders leaders(group, op, Form(op).bytes(in), algorithm);
+Task reduce_at_once(InterHostGroup& group, const Op& op, const Segments& in, const Segments* out) {
+  Leaders leaders(group, op, Form(op).bytes(in));
   co_await leaders.run(in, out);
 }
 
 Task inter_host_barrier(InterHostGroup& group, const Op& op, const Streams&, const Streams&) {
   const Segments nothing;
-  co_await reduce_at_once(group, op, nothing, nullptr, algorithm_for(problem_of(group, op)));
+  co_await reduce_at_once(group, op, nothing, nullptr);
 }
 
 }  // namespace sirtaki

@@ -85,20 +85,20 @@ struct AmongHosts {
 /// Of hosts of two members each.
 const std::vector<AmongHosts> kAmongHosts = {
     {Kind::kBarrier, 0, 8, Algorithm::kAtOnce},
-    {Kind::kBarrier, 0, 9, Algorithm::kDoubling},
+    {Kind::kBarrier, 0, 9, Algorithm::kAtOnce},
     // 64 KiB for all other hosts together, and 16 KiB for each, go at once.
     {Kind::kAllreduce, 16 * kKiB, 2, Algorithm::kAtOnce},
     {Kind::kAllreduce, 16 * kKiB + 1, 2, Algorithm::kDirect},
     {Kind::kAllreduce, 9362, 8, Algorithm::kAtOnce},
     {Kind::kAllreduce, 9363, 8, Algorithm::kDirect},
     {Kind::kAllreduce, kGiB, 8, Algorithm::kDirect},
-    {Kind::kAllreduce, 4369, 16, Algorithm::kDoubling},
-    {Kind::kAllreduce, 4370, 16, Algorithm::kHalving},
-    {Kind::kAllreduce, kGiB, 16, Algorithm::kHalving},
+    {Kind::kAllreduce, 4369, 16, Algorithm::kAtOnce},
+    {Kind::kAllreduce, 4370, 16, Algorithm::kDirect},
+    {Kind::kAllreduce, kGiB, 16, Algorithm::kDirect},
     {Kind::kReduce, 4, 8, Algorithm::kAtOnce},
-    {Kind::kReduce, 4, 16, Algorithm::kDoubling},
+    {Kind::kReduce, 4, 16, Algorithm::kAtOnce},
     {Kind::kReduce, kMiB, 8, Algorithm::kDirect},
-    {Kind::kReduce, kMiB, 16, Algorithm::kHalving},
+    {Kind::kReduce, kMiB, 16, Algorithm::kDirect},
     {Kind::kReducescatter, 4, 8, Algorithm::kDirect},
     {Kind::kReducescatter, 4, 16, Algorithm::kDirect},
     {Kind::kBroadcast, 9362, 8, Algorithm::kAtOnce},
@@ -134,6 +134,13 @@ TEST_CASE("eight hosts all talk to each other; of more each talks to few where a
     CAPTURE(row.hosts);
     CHECK(algorithm_for(among(row.hosts, row.kind, row.bytes)) == row.algorithm);
   }
+}
+
+TEST_CASE("eight hosts exchange sums in one step, more in steps of two, blocks always in one") {
+  CHECK(radix_for(among(8, Kind::kAllreduce, kMiB)) == 8);
+  CHECK(radix_for(among(9, Kind::kAllreduce, kMiB)) == 2);
+  CHECK(radix_for(among(9, Kind::kBarrier, 0)) == 2);
+  CHECK(radix_for(among(9, Kind::kReducescatter, kMiB)) == 9);
 }
 
 TEST_CASE("a broadcast's chunk has a slice for each lane, and fits into the slots") {

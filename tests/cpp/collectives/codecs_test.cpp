@@ -15,16 +15,17 @@ using testing::Bytes;
 using testing::expect;
 using testing::HostedMember;
 
-const std::vector<std::vector<int>> kLayouts = {{0, 0},       {0, 0, 0},       {0, 1},
-                                                {0, 0, 1},    {0, 1, 0, 1},    {0, 1, 1, 1},
-                                                {0, 1, 2, 3}, {0, 0, 1, 2, 2}, {0, 1, 2, 3, 4}};
+const std::vector<std::vector<int>> kLayouts = {
+    {0, 0},       {0, 0, 0},    {0, 1},          {0, 0, 1},       {0, 1, 0, 1},
+    {0, 1, 1, 1}, {0, 1, 2, 3}, {0, 0, 1, 2, 2}, {0, 1, 2, 3, 4}, {0, 0, 1, 2, 3, 3, 3, 4, 5}};
 
-/// Up to eight hosts all to all; gathered; and halved.
+/// Up to eight hosts all to all; gathered; halved; and in thirds.
 constexpr std::array kRules = {
     ExchangeRules{},
     ExchangeRules{.direct_hosts = 8, .gathered_bytes = 0},
     ExchangeRules{.direct_hosts = 1},
     ExchangeRules{.direct_hosts = 1, .gathered_bytes = 0},
+    ExchangeRules{.direct_hosts = 1, .gathered_bytes = 0, .radix = 3},
 };
 constexpr std::array kCounts = {size_t{1}, size_t{5}, size_t{1000}, size_t{30'011}};
 

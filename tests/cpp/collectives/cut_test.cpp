@@ -56,16 +56,20 @@ void check_memory(const Cut& cut, const InterHostGroup& group) {
 }
 
 /// Every byte of every stream is summed by this host once, in parts that do not meet in a chunk.
-void check_cover(const Cut& cut, const Streams& in) {
+void check_cover(const Cut& cut, const Streams& in, int hosts) {
+  size_t longest = 0;
   std::vector<std::vector<uint8_t>> seen;
   for (const Segments& stream : in) seen.emplace_back(stream.bytes());
   for (uint32_t q = 0; q < cut.count(); ++q) {
     std::vector<std::pair<size_t, size_t>> taken;  // of the chunk
-    for (int p = 0; p < cut.parts(); ++p) {
-      const Part part = cut.part(q, p);
-      if (part.range.bytes() == 0) continue;
-      taken.emplace_back(part.offset, part.offset + part.range.bytes());
-      for (size_t i = part.range.begin; i < part.range.end; ++i) ++seen[part.stream][i];
+    for (int lane = 0; lane < cut.lanes(); ++lane) {
+      for (int host = 0; host < hosts; ++host) {
+        cut.walk(q, lane, host, 1, [&](const Part& part) {
+          longest = std::max(longest, part.range.bytes());
+          taken.emplace_back(part.offset, part.offset + part.range.bytes());
+          for (size_t i = part.range.begin; i < part.range.end; ++i) ++seen[part.stream][i];
+        });
+      }
     }
     std::sort(taken.begin(), taken.end());
     for (size_t i = 0; i < taken.size(); ++i) {
@@ -77,11 +81,12 @@ void check_cover(const Cut& cut, const Streams& in) {
     wrong += stream.size() - static_cast<size_t>(std::count(stream.begin(), stream.end(), 1));
   }
   CHECK(wrong == 0);
+  CHECK(longest <= cut.block_bytes());
 }
 
 void check(const Cut& cut, const InterHostGroup& group, const Streams& in) {
   check_memory(cut, group);
-  check_cover(cut, in);
+  check_cover(cut, in, group.hosts());
 }
 
 void check_all(const std::vector<int>& layout, size_t chunk) {
@@ -89,11 +94,12 @@ void check_all(const std::vector<int>& layout, size_t chunk) {
     const World world(layout, 0, set);
     for (const size_t bytes : {size_t{3}, size_t{200}, size_t{100'001}}) {
       const Streams in = streams_of(1, bytes);
-      check(MemberCut(world.group, in, in[0].bytes(), chunk, false), world.group, in);
-      check(LaneCut(world.group, in[0].bytes(), chunk), world.group, in);
+      for (const int radix : {2, 3, world.group.hosts()}) {
+        check(Cut(world.group, in, in[0].bytes(), chunk, radix, false), world.group, in);
+      }
     }
     const Streams blocks = streams_of(world.group.size(), 200);
-    check(MemberCut(world.group, blocks, 200, chunk, true), world.group, blocks);
+    check(Cut(world.group, blocks, 200, chunk, world.group.hosts(), true), world.group, blocks);
   }
 }
 
@@ -114,12 +120,17 @@ TEST_CASE("ranks of hosts of any number of members cut everything, and nothing t
 TEST_CASE("a large tensor of ten thousand ranks takes no more memory than a small one") {
   const World world(even_hosts(1250, 8), 0);
   constexpr size_t kBytes = size_t{1} << 32;
-  const LaneCut halving(world.group, kBytes, kChunkBytes);
+  const Streams none;
+  const auto received = [](const Cut& cut) {
+    const auto moved = static_cast<size_t>(cut.steps().front().moved());
+    return cut.depth() * moved * cut.block_bytes();
+  };
+  const Cut halving(world.group, none, kBytes, kChunkBytes, 2, false);
   check_memory(halving, world.group);
-  CHECK(2 * halving.depth() * halving.lane_bytes() <= size_t{4} << 20);
+  CHECK(received(halving) <= size_t{2} << 20);
   const World alone(even_hosts(10'000, 1), 0);
-  const LaneCut of_one(alone.group, kBytes, 128 << 20);
-  CHECK(3 * of_one.depth() * of_one.lane_bytes() <= Cut::kStaging);
+  const Cut of_one(alone.group, none, kBytes, 128 << 20, 2, false);
+  CHECK(received(of_one) + of_one.depth() * of_one.chunk_bytes() <= Cut::kStaging);
 }
 
 }  // namespace

@@ -13,44 +13,58 @@ namespace {
 
 constexpr std::array kHosts = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 100, 1249, 1250};
 
-TEST_CASE("halving takes as few steps as can be and moves every part but one") {
+constexpr std::array kRadices = {2, 3, 4, 8, 1250};
+
+TEST_CASE("an exchange takes as few steps as can be and moves every part but one") {
   for (const int hosts : kHosts) {
-    CAPTURE(hosts);
-    size_t least = 0;
-    while ((1 << least) < hosts) ++least;
-    const std::vector<HalvingStep> steps = halving_steps(hosts);
-    CHECK(steps.size() == least);
-    int moved = 0;
-    for (const HalvingStep& step : steps) moved += step.moved();
-    CHECK(moved == hosts - 1);
+    for (const int radix : kRadices) {
+      CAPTURE(hosts);
+      CAPTURE(radix);
+      size_t least = 0;
+      for (int reached = 1; reached < hosts; reached *= radix) ++least;
+      const std::vector<ExchangeStep> steps = exchange_steps(hosts, radix);
+      CHECK(steps.size() == least);
+      int moved = 0;
+      for (const ExchangeStep& step : steps) {
+        moved += step.moved();
+        CHECK((step.had - 1) / step.kept < radix);
+      }
+      CHECK(moved == hosts - 1);
+    }
   }
 }
 
 /// Which hosts' numbers are in each part of each host: [host][distance to the part's owner].
 using Sums = std::vector<std::vector<std::multiset<int>>>;
 
-TEST_CASE("halving adds every host's part exactly once") {
+TEST_CASE("an exchange adds every host's part exactly once") {
   for (const int hosts : kHosts) {
     if (hosts > 100) continue;
-    CAPTURE(hosts);
-    const auto n = static_cast<size_t>(hosts);
-    Sums sums(n, std::vector<std::multiset<int>>(n));
-    for (int h = 0; h < hosts; ++h) {
-      for (auto& part : sums[static_cast<size_t>(h)]) part = {h};
-    }
-    for (const HalvingStep& step : halving_steps(hosts)) {
-      const Sums before = sums;
+    for (const int radix : kRadices) {
+      CAPTURE(hosts);
+      CAPTURE(radix);
+      const auto n = static_cast<size_t>(hosts);
+      Sums sums(n, std::vector<std::multiset<int>>(n));
       for (int h = 0; h < hosts; ++h) {
-        const auto from = static_cast<size_t>((h - step.kept + hosts) % hosts);
-        for (int i = 0; i < step.moved(); ++i) {
-          const auto& added = before[from][static_cast<size_t>(step.kept + i)];
-          sums[static_cast<size_t>(h)][static_cast<size_t>(i)].insert(added.begin(), added.end());
+        for (auto& part : sums[static_cast<size_t>(h)]) part = {h};
+      }
+      for (const ExchangeStep& step : exchange_steps(hosts, radix)) {
+        const Sums before = sums;
+        for (int h = 0; h < hosts; ++h) {
+          for (int away = step.kept; away < step.had; away += step.kept) {
+            const auto from = static_cast<size_t>((h - away + hosts) % hosts);
+            for (int i = 0; i < step.blocks(away); ++i) {
+              const auto& added = before[from][static_cast<size_t>(away + i)];
+              sums[static_cast<size_t>(h)][static_cast<size_t>(i)].insert(added.begin(),
+                                                                          added.end());
+            }
+          }
         }
       }
+      std::multiset<int> all;
+      for (int h = 0; h < hosts; ++h) all.insert(h);
+      for (const auto& parts : sums) CHECK(parts[0] == all);
     }
-    std::multiset<int> all;
-    for (int h = 0; h < hosts; ++h) all.insert(h);
-    for (const auto& parts : sums) CHECK(parts[0] == all);
   }
 }
 
@@ -66,7 +80,7 @@ TEST_CASE("a tree reaches every host once, in as many steps as the hosts can be 
         size_t& step = reached[static_cast<size_t>(children[i])];
         CHECK(step == 0);
         step = reached[static_cast<size_t>(position)] + i + 1;
-        CHECK(step <= halving_steps(hosts).size());
+        CHECK(step <= exchange_steps(hosts, 2).size());
       }
     }
     CHECK(tree_parent(0) == -1);
@@ -80,7 +94,7 @@ std::set<int> neighbour_hosts(int hosts, int host) {
   const auto add = [&](int distance) {
     result.insert({(host + distance) % hosts, (host + hosts - distance) % hosts});
   };
-  for (const HalvingStep& step : halving_steps(hosts)) add(step.kept);
+  for (const ExchangeStep& step : exchange_steps(hosts, 2)) add(step.kept);
   for (int distance = 1; distance < hosts; distance *= 2) add(distance);
   return result;
 }

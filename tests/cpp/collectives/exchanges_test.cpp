@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -25,6 +26,11 @@ constexpr std::array kHostCounts = {2, 3, 4, 5, 8, 16};
 /// Nobody talks to everybody; what is not gathered is halved.
 constexpr ExchangeRules kGathers{.direct_hosts = 1};
 constexpr ExchangeRules kHalves{.direct_hosts = 1, .gathered_bytes = 0};
+
+ExchangeRules with_radix(ExchangeRules rules, int radix) {
+  rules.radix = radix;
+  return rules;
+}
 
 /// One rank a host, and from one to three in turn.
 std::vector<std::vector<int>> layouts_of(int hosts) {
@@ -113,6 +119,35 @@ TEST_CASE("sums are halved and doubled among any number of hosts") {
   }
 }
 
+void check_radix(int hosts, int radix, const std::vector<int>& layout, const ExchangeRules& rules) {
+  CAPTURE(hosts);
+  CAPTURE(radix);
+  const int n = static_cast<int>(layout.size());
+  auto seed = static_cast<uint32_t>(hosts * radix);
+  std::vector<Case> cases;
+  for (const size_t count : {1, 20'011}) {
+    for (const Kind kind : {Kind::kAllreduce, Kind::kReduce}) {
+      const Op op = op_of(kind, Dtype::kF16, static_cast<int>(++seed) % n);
+      cases.push_back(CaseMaker(op, n, count, seed, make_whole).make());
+    }
+    for (const CodecId codec : {CodecId::kF16, CodecId::kBF16}) {
+      const Op op = testing::encoding(op_of(Kind::kAllreduce, Dtype::kF32), codec);
+      cases.push_back(CaseMaker(op, n, count, ++seed, make_whole).make());
+    }
+  }
+  run_all(layout, cases, with_radix(rules, radix));
+}
+
+TEST_CASE("sums are exact at every number of hosts and every radix" *
+          doctest::test_suite(testing::kSlowSanitized)) {
+  for (int hosts = 2; hosts <= 9; ++hosts) {
+    for (int radix = 2; radix <= hosts; ++radix) {
+      check_radix(hosts, radix, layouts_of(hosts)[0], kGathers);
+      check_radix(hosts, radix, layouts_of(hosts)[1], kHalves);
+    }
+  }
+}
+
 /// What allreduce gives each rank for any numbers.
 std::vector<Bytes> sums_of(const std::vector<int>& layout, Dtype dtype, size_t count,
                            const ExchangeRules& rules) {
@@ -134,7 +169,10 @@ TEST_CASE("sums that are gathered in steps have the bits of those that all hosts
     for (const auto& layout : layouts_of(hosts)) {
       for (const Dtype dtype : {Dtype::kF32, Dtype::kF16, Dtype::kBF16}) {
         const Bytes direct = sums_of(layout, dtype, 1001, {.direct_hosts = 100})[0];
-        for (const Bytes& sum : sums_of(layout, dtype, 1001, kGathers)) CHECK(sum == direct);
+        for (const int radix : {2, 3}) {
+          const ExchangeRules rules = with_radix(kGathers, radix);
+          for (const Bytes& sum : sums_of(layout, dtype, 1001, rules)) CHECK(sum == direct);
+        }
       }
     }
   }
@@ -152,17 +190,24 @@ float rounded(Dtype dtype, float value) {
   return value;
 }
 
-/// Halves of what is left are added in each step, and rounded.
-float halving_sum(const Column& numbers, size_t owner, Dtype dtype) {
+/// In each step, what is a multiple of `kept` away is added in the order of hosts, and rounded.
+float sum_in_steps(const Column& numbers, size_t owner, size_t radix, Dtype dtype) {
   const size_t hosts = numbers.size();
-  Column at = numbers;  // by distance before the owner
-  for (size_t i = 0; i < hosts; ++i) at[i] = numbers[(owner + hosts - i) % hosts];
+  const auto host_at = [&](size_t before) { return (owner + hosts - before) % hosts; };
+  Column sums = numbers;
   for (size_t had = hosts; had > 1;) {
-    const size_t kept = (had + 1) / 2;
-    for (size_t i = kept; i < had; ++i) at[i - kept] = rounded(dtype, at[i] + at[i - kept]);
+    const size_t kept = (had + radix - 1) / radix;
+    for (size_t i = 0; i < kept; ++i) {
+      std::vector<size_t> order;
+      for (size_t away = i; away < had; away += kept) order.push_back(host_at(away));
+      std::sort(order.begin(), order.end());
+      float sum = sums[order[0]];
+      for (size_t k = 1; k < order.size(); ++k) sum += sums[order[k]];
+      sums[host_at(i)] = rounded(dtype, sum);
+    }
     had = kept;
   }
-  return at[0];
+  return sums[owner];
 }
 
 float number_at(Dtype dtype, const Bytes& bytes, size_t index) {
@@ -176,11 +221,9 @@ float number_at(Dtype dtype, const Bytes& bytes, size_t index) {
   return dtype == Dtype::kF16 ? f16_to_f32(half) : bf16_to_f32(half);
 }
 
-using Fold = float (*)(const Column&, size_t owner, Dtype);
-
 /// Compares every element with what the rule says. One rank a host and one chunk, so that slices
 /// tell the owners.
-void check_rule(Dtype dtype, const ExchangeRules& rules, Fold fold) {
+void check_rule(Dtype dtype, int radix) {
   constexpr size_t kCount = 1000;
   for (const int hosts : kHostCounts) {
     CAPTURE(hosts);
@@ -189,14 +232,15 @@ void check_rule(Dtype dtype, const ExchangeRules& rules, Fold fold) {
     for (int r = 0; r < hosts; ++r) {
       inputs.push_back(testing::numbers(dtype, kCount, static_cast<uint32_t>(r)));
     }
-    const Bytes sum = sums_of(layout, dtype, kCount, rules)[0];
+    const Bytes sum = sums_of(layout, dtype, kCount, with_radix(kHalves, radix))[0];
     size_t wrong = 0;
     for (int owner = 0; owner < hosts; ++owner) {
       const Range slice = slice_of(sum.size(), hosts, owner);
       for (size_t i = slice.begin / size_of(dtype); i < slice.end / size_of(dtype); ++i) {
         Column column;
         for (const Bytes& input : inputs) column.push_back(number_at(dtype, input, i));
-        const float expected = fold(column, static_cast<size_t>(owner), dtype);
+        const auto factor = static_cast<size_t>(radix);
+        const float expected = sum_in_steps(column, static_cast<size_t>(owner), factor, dtype);
         wrong += number_at(dtype, sum, i) != expected;
       }
     }
@@ -204,18 +248,21 @@ void check_rule(Dtype dtype, const ExchangeRules& rules, Fold fold) {
   }
 }
 
-TEST_CASE("16-bit floats are rounded once a level of the tree on which they are halved") {
+TEST_CASE("numbers are added in the order of hosts in each step, and 16-bit floats rounded") {
   for (const Dtype dtype : {Dtype::kF16, Dtype::kBF16, Dtype::kF32}) {
-    check_rule(dtype, kHalves, halving_sum);
+    for (const int radix : {2, 3, 4, 16}) check_rule(dtype, radix);
   }
 }
 
-TEST_CASE("halving gives the same bits on all ranks and in every run") {
+TEST_CASE("every radix gives the same bits on all ranks and in every run") {
   for (const int hosts : kHostCounts) {
     const std::vector<int> layout = layouts_of(hosts)[1];
-    for (const Dtype dtype : {Dtype::kF32, Dtype::kF16}) {
-      const Bytes first = sums_of(layout, dtype, 20'011, kHalves)[0];
-      for (const Bytes& sum : sums_of(layout, dtype, 20'011, kHalves)) CHECK(sum == first);
+    for (const int radix : {2, 3, hosts}) {
+      const ExchangeRules rules = with_radix(kHalves, radix);
+      for (const Dtype dtype : {Dtype::kF32, Dtype::kF16}) {
+        const Bytes first = sums_of(layout, dtype, 20'011, rules)[0];
+        for (const Bytes& sum : sums_of(layout, dtype, 20'011, rules)) CHECK(sum == first);
+      }
     }
   }
 }
