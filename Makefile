@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .PHONY: help demo check test test-all test-rest nightly $(addprefix test-,cpp cpp-thread cpp-address single parallel \
   faults distributed group-ranks group-jobs hosts install mpi open-mpi mpich frameworks framework-ranks framework-jobs libraries loggers kubernetes ray spark caffe) \
-  wheel wheels test-wheels \
+  wheel wheels test-wheels test-containers \
   fuzz fuzz-python fuzz-cpp chaos simulate simulate-faults mutants bench lint lint-python lint-cpp lint-aarch64 lint-prose format docs docs-check install clean
 
 help:
@@ -361,6 +361,9 @@ wheels: $(VENV)/.requirements-wheels
 
 test-wheels: $(INSTALLED) wheels
 	$(PYTEST) tests/wheels
+
+test-containers: $(INSTALLED)
+	$(PYTEST) tests/containers
 
 FUZZ_SECONDS ?= 60
 fuzz: fuzz-python fuzz-cpp
