@@ -1,4 +1,4 @@
-"""Hooks of PyTorch 2.14, which run before and after each operation of a group.
+"""Hooks of PyTorch 2.14 and newer, which run before and after each operation of a group.
 
 PyTorch keeps them in a group of its own, whose operations call them. Once one of our groups has a
 hook, a PyTorch group wraps it and forwards every operation.
@@ -120,8 +120,8 @@ def attach_before(kind: type[Hooks]) -> None:
             theirs.attach = staticmethod(_attaching(theirs.attach, kind))
 
 
-def _attaching(attach: Callable[[Any], Any], kind: type[Hooks]) -> Callable[[Any], Any]:
-    def attached(pg: Any) -> Any:
-        return attach(pg._front() if isinstance(pg, kind) else pg)
+def _attaching(attach: Callable[..., Any], kind: type[Hooks]) -> Callable[..., Any]:
+    def attached(pg: Any, *more: Any) -> Any:  # PyTorch 2.15 adds the ranks
+        return attach(pg._front() if isinstance(pg, kind) else pg, *more)
 
     return attached
