@@ -6,6 +6,7 @@ hook, a PyTorch group wraps it and forwards every operation.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,7 @@ _OPERATIONS = (
 )
 _DEVICES = ("cpu", "cuda", "xpu")
 _ATTACHED = ("FlightRecorderHook", "NanCheckHook")
+_RECORDER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 
 # Its stubs do not declare it as a base class.
 _Backend: Any = c10d.Backend
@@ -121,7 +123,13 @@ def attach_before(kind: type[Hooks]) -> None:
 
 
 def _attaching(attach: Callable[..., Any], kind: type[Hooks]) -> Callable[..., Any]:
-    def attached(pg: Any, *more: Any) -> Any:  # PyTorch 2.15 adds the ranks
-        return attach(pg._front() if isinstance(pg, kind) else pg, *more)
+    def attached(pg: Any, *ranks: Any) -> Any:
+        if not isinstance(pg, kind):
+            return attach(pg, *ranks)
+        # PyTorch 2.15 itself records every new group, and passes the ranks. Ours have records of
+        # their own, and a group in front takes time, so it records them only on request.
+        if ranks and not any(os.environ.get(name) for name in _RECORDER_SIZES):
+            return None
+        return attach(pg._front(), *ranks)
 
     return attached
