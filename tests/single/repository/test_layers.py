@@ -285,6 +285,7 @@ READERS = {
     "spark/task.py": "what our task has set",
     "tensorflow/ops/operation.py": "SIRTAKI_TF_OPS, when a graph is built without a world",
     "torch/device/layer.py": "CUDA's and NCCL's own; SIRTAKI_BENCH_GLOO, before there is a world",
+    "torch/distributed/interface/hooks.py": "those of PyTorch's flight recorder",
     "torch/distributed/started.py": "those of torch.distributed",
 }
 
