@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.containers.image import IMAGE, run
 from tests.hosts.bed import Namespaces
@@ -18,13 +19,20 @@ LIMIT = 300.0
 
 
 def in_container(
-    *command: str, flags: Sequence[str] = (), entrypoint: bool = True
+    *command: str, folder: Path, flags: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end in a container without a network."""
-    start = () if entrypoint else ("--entrypoint=",)
-    words = ("run", "--rm", "--init", "--network=none", *_LIMITS, *start, *flags, IMAGE)
+    """Run a command to its end in a container without a network.
+
+    folder: where podman starts; its monitor leaves a file there when memory runs out.
+    """
+    words = ("run", "--rm", "--init", "--network=none", *_LIMITS, *flags, IMAGE)
     return subprocess.run(
-        [*_PODMAN, *words, *command], capture_output=True, text=True, timeout=LIMIT, check=False
+        [*_PODMAN, *words, *command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
     )
 
 

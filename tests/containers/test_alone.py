@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -36,22 +37,21 @@ hvd.barrier()
     ],
     ids=["root", "user", "no HOME", "read-only", "read-only, user", "no capabilities"],
 )
-def test_two_ranks_sum_up(flags: Sequence[str], command: Sequence[str]) -> None:
-    done = in_container(*command, flags=flags)
+def test_two_ranks_sum_up(flags: Sequence[str], command: Sequence[str], tmp_path: Path) -> None:
+    done = in_container(*command, folder=tmp_path, flags=flags)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("sum 2") == 2, done.stdout + done.stderr
 
 
-def test_a_container_without_a_command_says_what_it_lacks_to_serve_ssh() -> None:
-    done = in_container(flags=("--user=1000:1000",))
+def test_a_container_without_a_command_says_what_it_lacks_to_serve_ssh(tmp_path: Path) -> None:
+    done = in_container(folder=tmp_path, flags=("--user=1000:1000",))
     assert done.returncode == 1
     assert "sshd needs root" in done.stderr
 
 
-def test_a_rank_that_the_memory_limit_kills_is_named() -> None:
-    done = in_container(
-        *("horovodrun", "-np", "2", "python", "-c", TAKES), flags=("--memory=1200m",)
-    )
+def test_a_rank_that_the_memory_limit_kills_is_named(tmp_path: Path) -> None:
+    command = ("horovodrun", "-np", "2", "python", "-c", TAKES)
+    done = in_container(*command, folder=tmp_path, flags=("--memory=1200m",))
     assert done.returncode != 0
     assert "rank 1" in done.stderr, done.stderr
     assert "memory ran out in" in done.stderr, done.stderr
