@@ -2,6 +2,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "python/bindings.h"
@@ -26,6 +27,7 @@ void bind_launches(nb::module_& m) {
   nb::class_<Launch>(m, "Launch")
       .def_ro("number", &Launch::number)
       .def_ro("ranks", &Launch::ranks)
+      .def_prop_ro("name", [](const Launch& launch) { return base_of(launch).name; })
       .def_prop_ro("set", [](const Launch& launch) { return base_of(launch).set; })
       .def_prop_ro("kind", [](const Launch& l) { return static_cast<int>(base_of(l).kind); })
       .def_prop_ro("dtype", [](const Launch& l) { return static_cast<int>(base_of(l).dtype); })

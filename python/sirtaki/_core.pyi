@@ -62,6 +62,7 @@ class Completions:
 class Launch:
     number: int
     ranks: list[int]
+    name: str
     set: int
     kind: int
     dtype: int

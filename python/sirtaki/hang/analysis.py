@@ -12,13 +12,15 @@ from sirtaki.hang.answers import AskedOperation, Job, Rank
 class Missed:
     """An operation that some ranks have not submitted, or in which some hold up the others.
 
-    seconds: for how long. has: the ranks that wait in it. missing: the ranks they wait for.
+    seconds: for how long. has: the ranks that wait in it. missing: the ranks they wait for. given:
+    whether accelerators have it, and those of the missing ranks have completed it.
     """
 
     asked: AskedOperation
     seconds: float
     has: list[int]
     missing: list[int]
+    given: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,9 @@ def analyse(job: Job) -> Diagnosis:
     """Determine which ranks hold up the others."""
     found = sorted(_missed(job), key=lambda one: -one.seconds)
     missed = [one for one in found if not one.asked.patient] or found
-    blamed = {rank for one in missed for rank in one.missing}
+    # No other operation can keep an accelerator from completing one.
+    first = [one for one in missed if one.given] or missed
+    blamed = {rank for one in first for rank in one.missing}
     known = [job.ranks[rank] for rank in sorted(blamed) if rank in job.ranks]
     # A rank that waits itself is held up by another one, unless all wait.
     holding = [one for one in known if not one.waits or not _runs(one)] or known
@@ -69,19 +73,19 @@ def _missed(job: Job) -> Iterable[Missed]:
         has = sorted(one.rank for one in ranks)
         opened = [each for one in ranks for each in one.open if each.asked == what]
         seconds = max(each.seconds for each in opened)
+        sets = {each.set for each in opened if each.set is not None}
+        members = job.members.get((what.world, min(sets, default=0)), [])
+        others = sorted({*members} - {*has} - joined.get(what.world, set()))
         if what.kind in ("send", "receive"):
             peers = {each.peer for each in opened if each.peer is not None and each.peer >= 0}
             yield Missed(what, seconds, has, sorted(peers))
         elif any(each.stage == "submitted" for each in opened):
-            sets = {each.set for each in opened if each.set is not None}
-            members = job.members.get((what.world, min(sets, default=0)), [])
-            yield Missed(
-                what, seconds, has, sorted({*members} - {*has} - joined.get(what.world, set()))
-            )
+            yield Missed(what, seconds, has, others)
         elif any(each.stage == "under way" and each.waits for each in opened):
             yield Missed(what, seconds, *_in_the_middle(job, what, ranks))
         elif all(each.stage == "handed over" for each in opened):
-            yield Missed(what, seconds, has, [])
+            known = [rank for rank in others if rank in job.ranks and job.ranks[rank].known]
+            yield Missed(what, seconds, has, known, given=bool(known))
 
 
 def _joined(job: Job) -> dict[str, set[int]]:

@@ -165,6 +165,11 @@ def job_of(answers: Iterable[RankAnswer]) -> Job:
     for answer in answers:
         for world in answer.get("work") or ():
             _add_world(found, world, numbers[world["key"]], seen)
+        for key, unfinished in (answer.get("place") or ThreadPlace()).get("device", {}).items():
+            one = found.ranks[answer["rank"]]
+            given = {each.asked for each in one.open}
+            more = [_open_of(key, each, None) for each in unfinished]
+            one.open += [each for each in more if each.asked not in given]
     return found
 
 

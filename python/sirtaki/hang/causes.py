@@ -80,6 +80,11 @@ def _of_an_accelerator(diagnosis: Diagnosis) -> str:
     for one in diagnosis.missed:
         opened = [each for rank in one.has for each in diagnosis.job.ranks[rank].open]
         mine = [each for each in opened if each.asked == one.asked]
+        if one.given:
+            return (
+                f"{diagnosis.job.label(one.asked)} did nothing or too little on the accelerator of "
+                f"rank {', '.join(map(str, one.missing))}, for which the others wait"
+            )
         if not one.missing and mine and all(each.stage == "handed over" for each in mine):
             return (
                 f"the accelerators have {diagnosis.job.label(one.asked)} and do not complete it: "

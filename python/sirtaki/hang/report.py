@@ -78,7 +78,9 @@ def _operations(diagnosis: Diagnosis) -> Iterable[str]:
     for one in diagnosis.missed[:_MOST_OPERATIONS]:
         line = f"  {diagnosis.job.label(one.asked)} has waited for {one.seconds:.0f} s"
         line += f"; called by {_ranks(one.has)}"
-        if one.missing:
+        if one.given:
+            line += f"; completed only by the accelerator of {_ranks(one.missing)}"
+        elif one.missing:
             line += f"; missing ranks: {_named(diagnosis, one.missing)}"
         elif any(each.stage == "handed over" for each in diagnosis.job.ranks[one.has[0]].open):
             line += "; handed to the accelerator, which has not completed it"

@@ -194,12 +194,16 @@ class WorldWork(TypedDict):
 
 
 class ThreadPlace(TypedDict, total=False):
-    """Where a main thread is; see `questions.place.place`."""
+    """Where a main thread is; see `questions.place.place`.
+
+    device: by the key of each world, what the rank's accelerator has not completed.
+    """
 
     stack: list[list[Any]]
     handles: str
     debugger: str
     call: str
+    device: dict[str, list[OpenOperation]]
 
 
 class HostRank(TypedDict):

@@ -182,6 +182,18 @@ def test_operations_in_python_take_the_place_of_those_that_do_not_fit(job: Job) 
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["CPU:1", "GPU:0"])
+def test_the_check_for_gpus_passes_on_another_device_and_says_where_there_is_none(
+    device: str, job: Job
+) -> None:
+    done = run(job, str(Path(__file__).parents[2] / "gpu" / "check_tensorflow.py"), device)
+    if device == "CPU:1":
+        assert done.returncode == 0, done.stderr
+    else:
+        assert "not tried: TensorFlow sees no GPU" in done.stderr
+
+
 def test_without_tensorflow_a_plain_sentence_says_what_to_install(job: Job) -> None:
     program = "import sys; sys.modules['tensorflow'] = None; import horovod.tensorflow"
     done = run(job, "-c", program, ranks=1)

@@ -102,6 +102,9 @@ class FakeDevice:
     def record(self, stream: Stream) -> Event:
         return Event(stream)
 
+    def completed(self, event: Event) -> bool:
+        return event.reached
+
     def wait(self, stream: Stream, event: Event) -> None:
         stream.put(event.await_reached)
 

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import sirtaki.torch as hvd
+from sirtaki.core.world.state import current_world
+from sirtaki.core.world.world import place
 from tests.parallel.device.conftest import installed
 from tests.parallel.device.fake_device import FakeDevice
 
@@ -42,6 +44,20 @@ class TestRanksThatDisagree:
         message = "different devices: .*rank 1 has a CPU tensor"
         with pytest.raises(hvd.MismatchError, match=message):
             hvd.synchronize(handle)
+
+
+def test_the_report_of_a_hang_learns_what_the_accelerator_has_not_completed(
+    device: FakeDevice,
+) -> None:
+    tensor = device.tensor(torch.ones(2))
+    hvd.allreduce_(tensor, op=hvd.Sum, name="x")
+    hvd.allreduce_(tensor, op=hvd.Sum)
+    world = current_world()
+    (unfinished,) = place()["device"][world.key]
+    assert (unfinished["kind"], unfinished["name"]) == ("allreduce", "x")
+    assert (unfinished["stage"], unfinished["set"]) == ("handed over", 0)
+    device.read(tensor)
+    assert place()["device"] == {world.key: []}
 
 
 def test_a_name_that_is_under_way_is_refused(device: FakeDevice) -> None:

@@ -143,6 +143,21 @@ def test_an_accelerator_that_does_not_complete_is_named() -> None:
     assert lines[1].endswith("handed to the accelerator, which has not completed it")
 
 
+@pytest.mark.parametrize("seen", ["by the engine", "by the accelerator"])
+def test_the_accelerator_that_did_nothing_is_named_and_not_the_ranks_that_wait_for_it(seen: str):
+    grad = opened("grad", "handed over")
+    if seen == "by the engine":
+        others = [answer(rank, 3, grad) for rank in (0, 2)]
+    else:
+        others = [answer(rank, 3, place={"device": {"": [grad]}}) for rank in (0, 2)]
+    lines = lines_of(waiting(1, 3, "next"), *others)
+    assert lines[0] == "stalled: no operation has ended for 12 s; rank 1 held up ranks 0,2"
+    assert lines[1].endswith("; completed only by the accelerator of rank 1")
+    cause = "allreduce 'grad' did nothing or too little on the accelerator of rank 1, for which the"
+    assert f"  likely cause: {cause} others wait" in lines
+    assert "  ranks 0,2 (node0): in allreduce 'grad', handed to its accelerator" in lines
+
+
 def test_a_message_that_is_not_sent_names_its_peer() -> None:
     message = {"kind": "receive", "peer": 1, "waits": 12.0}
     lines = lines_of(answer(0, 2, opened("tag 5", "under way", **message)), answer(1, 2))

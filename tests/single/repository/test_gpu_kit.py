@@ -25,6 +25,7 @@ def test_a_check_that_fails_or_hangs_does_not_end_the_others(tmp_path, capsys):
         python("hangs", WAITS, limit=2),
         python("passes", "print('[0]<stdout>:figure ratio 1.25')"),
         python("is too long", "", limit=1000),
+        python("lacks something", "raise SystemExit('[0]<stderr>:not tried: it is not here')"),
     ]
     assert kit.run_all(chosen, 120, report, {"torch": "2.13.0"}) == 3
     written = json.loads(report.read_text())
@@ -43,6 +44,8 @@ def test_a_check_that_fails_or_hangs_does_not_end_the_others(tmp_path, capsys):
         "output": [],
     }
     assert found["is too long"]["outcome"] == "skipped"
+    assert found["lacks something"]["outcome"] == "not tried"
+    assert found["lacks something"]["output"] == ["it is not here"]
     assert "1 of 4 checks passed" in capsys.readouterr().out
 
 
@@ -71,6 +74,7 @@ def test_every_check_has_a_limit_within_the_kits_eight_minutes():
         "killed, 2 ranks on NCCL, one card",
         "elastic, a rank is killed, 3 ranks on NCCL, one card",
         "torch.distributed on sirtaki, 2 ranks on NCCL, one card",
+        "does_nothing, 3 ranks on NCCL, one card",
         "many_ranks, 2 ranks",
     ],
 )

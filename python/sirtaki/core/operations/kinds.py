@@ -18,3 +18,4 @@ SCATTER: Final = KINDS["scatter"]
 JOIN: Final = KINDS["join"]
 ADD_SET: Final = KINDS["add_process_set"]
 REMOVE_SET: Final = KINDS["remove_process_set"]
+NAMES: Final = {number: name for name, number in KINDS.items()}

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sirtaki import _core
+from sirtaki.core.operations import kinds
 from sirtaki.core.operations.dtypes import NAMES
 from sirtaki.core.world.state import current_world
-
-_KINDS = {number: name for name, number in _core.KINDS.items()}
 
 
 class OperationEvent(NamedTuple):
@@ -129,7 +128,7 @@ def _called(hook: Hook | None) -> Any:
 
 
 def _told(event: Any) -> OperationEvent:
-    kind = _KINDS[event.kind]
+    kind = kinds.NAMES[event.kind]
     name = event.name.decode(errors="replace").removeprefix(f"{kind}.")
     error = event.message.decode(errors="replace")
     return OperationEvent(kind, name, NAMES[event.dtype], event.bytes, event.set, error)

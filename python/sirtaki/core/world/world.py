@@ -24,7 +24,7 @@ from sirtaki.core.world.affinity import engine_bound
 from sirtaki.core.world.links import Links, connect
 from sirtaki.core.world.unpickling import ObjectSeals
 from sirtaki.questions import answering
-from sirtaki.questions.messages import WORK, EndedWorld, Question, WorldWork
+from sirtaki.questions.messages import WORK, EndedWorld, OpenOperation, Question, WorldWork
 from sirtaki.rendezvous.host import presence
 from sirtaki.rendezvous.living import Living
 from sirtaki.rendezvous.network.tcp_socket import silent_seconds
@@ -75,6 +75,8 @@ class World:
 
     # The number of this rank's `join` calls; it misses agreements of the others meanwhile.
     joins: int = 0
+    # Returns what the accelerator of this process has not completed: kinds, names, sets, seconds.
+    on_device: Callable[[], list[tuple[str, str, int, float]]] | None = None
     _joined_at = 0.0
 
     def __init__(self, placement: Placement, dynamic_process_sets: bool = False) -> None:
@@ -252,6 +254,7 @@ class World:
             self.membership.ids[self.topology.rank],
             {
                 Question.STATE: self._states,
+                Question.PLACE: place,
                 **{each: partial(_work, each) for each in WORK},
                 Question.RECORDS: self._records,
                 **recording.answers(lambda: [each for each in _worlds if not each.closed]),
@@ -359,6 +362,30 @@ def _work(question: Question) -> list[WorldWork]:
             }
         )
     return found
+
+
+def place() -> dict[str, Any]:
+    """Return where the main thread is, and by world what its accelerator has not completed."""
+    from sirtaki.questions import place as of_this_process  # hardly any process needs it
+
+    unfinished: dict[str, list[OpenOperation]] = {
+        world.key: [
+            {
+                "kind": kind,
+                "name": name,
+                "set": number,
+                "stage": "handed over",
+                "seconds": seconds,
+                "peer": None,
+                "waits": None,
+                "chunk": None,
+            }
+            for kind, name, number, seconds in world.on_device()
+        ]
+        for world in _worlds
+        if world.on_device is not None
+    }
+    return {**of_this_process.place(), "device": unfinished}
 
 
 def _ends_by_a_loss() -> bool:

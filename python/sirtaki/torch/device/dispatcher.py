@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 import weakref
+from collections import deque
 from collections.abc import Sequence
 
 from sirtaki import _core
 from sirtaki.core.errors import HorovodInternalError
+from sirtaki.core.operations.kinds import NAMES
 from sirtaki.core.world.world import World
 from sirtaki.torch.device.groups import InnerGroup
 from sirtaki.torch.device.layer import Device
@@ -21,6 +24,7 @@ from sirtaki.torch.ops.tensors import dtype_of
 _END_SECONDS = 10.0
 # How long the engine has to find out which rank was lost, of which the device may know first.
 _LOSS_SECONDS = 2.0
+_LATEST = 64
 
 
 class Dispatcher:
@@ -44,12 +48,16 @@ class Dispatcher:
         )
         self._numbers = itertools.count(1)
         self._groups: dict[tuple[int, ...], InnerGroup] = {}
+        # The latest launched, when, and the event behind each, which is read when someone asks: a
+        # query here would disturb the capture of a graph in another thread.
+        self._latest: deque[tuple[_core.Launch, float, object]] = deque(maxlen=_LATEST)
         self._ended = threading.Event()
         self._launcher = threading.Thread(target=self._run, name="sirtaki-launcher", daemon=True)
         self._watcher = threading.Thread(target=self._watch, name="sirtaki-watcher", daemon=True)
         self._launcher.start()
         self._watcher.start()
         world.at_close.append(self._close)
+        world.on_device = self.running
 
     def submit(self, request: _core.Request, operation: DeviceOperation) -> None:
         """Mark a request for launch here; the tensors are ready from now on."""
@@ -67,6 +75,15 @@ class Dispatcher:
         self.device.wait(current, operation.done)
         self.device.share(operation.outputs, current)
 
+    def running(self) -> list[tuple[str, str, int, float]]:
+        """Return the oldest operation that the device has not completed; see `World.on_device`."""
+        for launch, since, done in list(self._latest):
+            if not self.device.completed(done):
+                kind = NAMES[launch.kind]
+                name = launch.name.removeprefix(f"{kind}.") or "noname"
+                return [(kind, name, launch.set, time.monotonic() - since)]
+        return []
+
     def _run(self) -> None:
         with contextlib.suppress(Exception):  # `_watch` handles the error that ended the world
             while batch := self._launches.take():
@@ -83,6 +100,7 @@ class Dispatcher:
         except Exception as error:
             self._give_up(all_agreed, error)
             raise
+        self._latest.append((batch[0], time.monotonic(), done))
         for agreed in all_agreed:
             agreed.operation.end(done)
 

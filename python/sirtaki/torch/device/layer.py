@@ -62,6 +62,9 @@ class Device(Protocol):
     def record(self, stream: Any) -> Any:
         """Record an event that completes when all current work of the stream has completed."""
 
+    def completed(self, event: Any) -> bool:
+        """Return whether the work before the event has completed."""
+
     def wait(self, stream: Any, event: Any) -> None:
         """Make later work on the stream wait for the event."""
 
@@ -160,6 +163,10 @@ class TorchDevice:
         event.record(stream)
         return event
 
+    def completed(self, event: Any) -> bool:
+        """Return whether the work before the event has completed."""
+        return bool(event.query())
+
     def wait(self, stream: Any, event: Any) -> None:
         """Make later work on the stream wait for the event."""
         stream.wait_event(event)
@@ -229,6 +236,10 @@ class GlooOnCpu:
 
     def record(self, stream: None) -> None:
         """Return None: all calls have completed."""
+
+    def completed(self, event: None) -> bool:
+        """Return True: all calls have completed."""
+        return True
 
     def wait(self, stream: None, event: None) -> None:
         """Do nothing."""
