@@ -161,13 +161,32 @@ def test_compiled_and_uncompiled_ranks_fit_together() -> None:
     torch.testing.assert_close(x.grad, torch.full((3,), 8.0 * hvd.size() ** 2))
 
 
-def test_asynchronous_operations_break_the_graph_but_work() -> None:
-    @torch.compile(backend="aot_eager")
-    def function(x: torch.Tensor) -> torch.Tensor:
-        handle = hvd.allreduce_async(x * 2, op=hvd.Sum)
-        return hvd.synchronize(handle) + 1
+ASYNCHRONOUS: dict[str, Callable[[torch.Tensor], object]] = {
+    "sum": lambda x: hvd.allreduce_async(x, op=hvd.Sum),
+    "in place": lambda x: hvd.allreduce_async_(x),
+    "group": lambda x: hvd.grouped_allreduce_async([x, x + 1]),
+    "group in place": lambda x: hvd.grouped_allreduce_async_([x, x + 1]),
+    "allgather": lambda x: hvd.allgather_async(x),
+    "grouped allgather": lambda x: hvd.grouped_allgather_async([x, x + 1]),
+    "broadcast": lambda x: hvd.broadcast_async(x, 0),
+    "broadcast in place": lambda x: hvd.broadcast_async_(x, 0),
+    "alltoall": lambda x: hvd.alltoall_async(x),
+    "reducescatter": lambda x: hvd.reducescatter_async(x),
+    "grouped reducescatter": lambda x: hvd.grouped_reducescatter_async([x, x + 1]),
+    "sparse": lambda x: hvd.sparse_allreduce_async(x.to_sparse(), "sparse", hvd.Sum),
+}
 
-    assert function(torch.ones(3)).tolist() == [2.0 * hvd.size() + 1] * 3
+
+@pytest.mark.parametrize("start", ASYNCHRONOUS.values(), ids=ASYNCHRONOUS)
+def test_asynchronous_operations_break_the_graph_but_work(
+    start: Callable[[torch.Tensor], object],
+) -> None:
+    def function(x: torch.Tensor) -> object:
+        return hvd.synchronize(start(x * weight()))
+
+    x = torch.arange(2.0 * hvd.size())
+    found = torch.compile(function, backend="aot_eager")(x)
+    torch.testing.assert_close(found, function(x))
 
 
 def test_layers_that_communicate_work_in_a_compiled_model() -> None:

@@ -29,7 +29,7 @@ from sirtaki.torch.ops.handles import (
     synchronize,
 )
 from sirtaki.torch.ops.tensors import REDUCIBLE, check_reducible, is_plain
-from sirtaki.torch.ops.tracing import batch_at, check_one_device, wants_grad
+from sirtaki.torch.ops.tracing import batch_at, check_one_device, untraced, wants_grad
 
 
 def start_allreduce(
@@ -241,6 +241,7 @@ def allreduce(
     return whole
 
 
+@untraced
 def allreduce_async(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -295,6 +296,7 @@ def allreduce_(
     return cast("torch.Tensor", synchronize(handle))
 
 
+@untraced
 def allreduce_async_(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -356,6 +358,7 @@ def grouped_allreduce(
     return decompress_all(compression, _reduce(checked, name, reduction, codec), contexts)
 
 
+@untraced
 def grouped_allreduce_async(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -410,6 +413,7 @@ def grouped_allreduce_(
     return cast("list[torch.Tensor]", synchronize(handle))
 
 
+@untraced
 def grouped_allreduce_async_(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,

@@ -25,7 +25,7 @@ from sirtaki.torch.ops.handles import (
     synchronize,
 )
 from sirtaki.torch.ops.tensors import check_dense
-from sirtaki.torch.ops.tracing import batch_at, check_one_device, wants_grad
+from sirtaki.torch.ops.tracing import batch_at, check_one_device, untraced, wants_grad
 
 
 def allgather_back(
@@ -145,6 +145,7 @@ def allgather(
     return _gather([check_dense(tensor)], name, process_set)[0]
 
 
+@untraced
 def allgather_async(
     tensor: torch.Tensor,
     name: str | None = None,
@@ -184,6 +185,7 @@ def grouped_allgather(
     return _gather([check_dense(tensor) for tensor in tensors], name, process_set)
 
 
+@untraced
 def grouped_allgather_async(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,
@@ -278,6 +280,7 @@ def broadcast(
     return cast("torch.Tensor", synchronize(broadcast_async(tensor, root_rank, name, process_set)))
 
 
+@untraced
 def broadcast_async(
     tensor: torch.Tensor,
     root_rank: int,
@@ -326,6 +329,7 @@ def broadcast_(
     return cast("torch.Tensor", synchronize(handle))
 
 
+@untraced
 def broadcast_async_(
     tensor: torch.Tensor,
     root_rank: int,
@@ -456,6 +460,7 @@ def alltoall(
     return output if splits is None else (output, received)
 
 
+@untraced
 def alltoall_async(
     tensor: torch.Tensor,
     splits: torch.Tensor | Sequence[int] | None = None,

@@ -13,6 +13,7 @@ from sirtaki.core.operations.groups import Groups
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.torch.device.routes import is_reduced, joining, route
 from sirtaki.torch.ops.tensors import TorchTensors, check_writable, host_copy, is_plain
+from sirtaki.torch.ops.tracing import untraced
 
 # The result of `sparse_allreduce_async`: call it for the tensor.
 SparseHandle = Callable[[], torch.Tensor]
@@ -105,6 +106,7 @@ def poll(handle: int) -> bool:
     return _groups.poll(handle)
 
 
+@untraced
 def synchronize(handle: int | SparseHandle) -> Any:
     """Wait for an asynchronous operation and return its result.
 

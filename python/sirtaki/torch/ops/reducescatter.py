@@ -24,7 +24,7 @@ from sirtaki.torch.ops.handles import (
     synchronize,
 )
 from sirtaki.torch.ops.tensors import check_reducible
-from sirtaki.torch.ops.tracing import batch_at, check_one_device, wants_grad
+from sirtaki.torch.ops.tracing import batch_at, check_one_device, untraced, wants_grad
 
 
 def _checked(tensor: object, op: int) -> torch.Tensor:
@@ -152,6 +152,7 @@ def reducescatter(
     return whole
 
 
+@untraced
 def reducescatter_async(
     tensor: torch.Tensor,
     name: str | None = None,
@@ -206,6 +207,7 @@ def grouped_reducescatter(
     return decompress_all(compression, _reduce(checked, name, reduction), contexts)
 
 
+@untraced
 def grouped_reducescatter_async(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,

@@ -10,6 +10,7 @@ from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.torch.ops import integers
 from sirtaki.torch.ops.exchange import allgather_async
 from sirtaki.torch.ops.handles import SparseHandle, synchronize
+from sirtaki.torch.ops.tracing import untraced
 
 
 def sparse_zeros_like(tensor: torch.Tensor, sparse_dim: int) -> torch.Tensor:
@@ -21,6 +22,7 @@ def sparse_zeros_like(tensor: torch.Tensor, sparse_dim: int) -> torch.Tensor:
     )
 
 
+@untraced
 def sparse_allreduce_async(
     tensor: torch.Tensor,
     name: str | None,

@@ -1,12 +1,36 @@
-"""PyTorch's requirements of the collectives: one device, autograd, vmap."""
+"""PyTorch's requirements of the collectives: one device, autograd, vmap, the compiler."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
 
 import torch
+from torch.compiler import is_compiling
 
 from sirtaki.core.errors import HorovodInternalError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def untraced(function: Callable[P, T]) -> Callable[P, T]:
+    """Make torch.compile call a function as it is, between two graphs.
+
+    Handles cannot be in a graph, and the compiler must not read what makes them: parts of that code
+    fail in it.
+    """
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        # Not while nothing is compiled: it imports the compiler, which takes a second.
+        if is_compiling():
+            called: Callable[P, T] = torch.compiler.disable(function)
+            return called(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return run
 
 
 def check_one_device(tensors: Sequence[torch.Tensor]) -> None:
