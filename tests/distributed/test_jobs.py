@@ -187,6 +187,7 @@ for members in ([0, 1], [0, 1, 2], [1, 2]):
     assert sums == ["sum 1.0"] * 2 + ["sum 2.0"] * 4 + ["sum 3.0"] * 3, done.stderr
 
 
+@pytest.mark.skipif(torch.__version__ >= (2, 15), reason="PyTorch 2.15 lets a class be one")
 def test_this_pytorch_lets_no_class_in_python_be_the_backend_of_one_device() -> None:
     """Once it does, a group of ours can serve CPU tensors beside another backend."""
 

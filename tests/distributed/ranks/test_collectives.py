@@ -275,6 +275,10 @@ def test_only_members_use_a_group() -> None:
     assert (alone is dist.GroupMember.NON_GROUP_MEMBER) == (rank() != 0)
 
 
+@pytest.mark.skipif(
+    torch.__version__ >= (2, 15),
+    reason="the next new_group of all ranks hangs in PyTorch 2.15, over Gloo too",
+)
 def test_a_group_is_made_by_its_members_alone() -> None:
     if rank() != 0:
         return
