@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .PHONY: help demo check test test-all test-rest nightly $(addprefix test-,cpp cpp-thread cpp-address single parallel \
   faults distributed group-ranks group-jobs hosts install mpi open-mpi mpich frameworks framework-ranks framework-jobs libraries loggers kubernetes ray spark caffe) \
-  wheel wheels test-wheels test-containers \
+  try-frameworks wheel wheels test-wheels test-containers \
   fuzz fuzz-python fuzz-cpp chaos simulate simulate-faults mutants bench lint lint-python lint-cpp lint-aarch64 lint-prose format docs docs-check install clean
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make test-all the rest, races, fuzz: half an hour more"
 	@echo "make nightly  planted faults, long fuzz, every number of ranks: hours"
 	@echo "make test-X   one suite; tools/stages/table.py has them all"
+	@echo "make try-frameworks the oldest and newest versions of the frameworks"
 	@echo "make bench    measure against the peers"
 	@echo "make lint     ruff, mypy, clang-format, cross-compilation for aarch64"
 	@echo "make format   rewrite the code as lint wants it"
@@ -287,6 +288,12 @@ test-framework-ranks: $(INSTALLED) $(VENV)/.requirements-frameworks
 
 test-framework-jobs: $(INSTALLED) $(VENV)/.requirements-frameworks
 	$(PYTEST) $(SPREAD) $(wildcard tests/frameworks/test_*.py tests/frameworks/*/test_*.py)
+
+# Oldest, pinned and newest versions, each in an environment of its own, at 2 ranks: docs/reference/versions.md has the results.
+# TRY chooses by names, as TRY="torch-newest-*"; PRE=1 takes pre-releases.
+TRY ?= *
+try-frameworks: $(INSTALLED)
+	$(BIN)/python -m tools.versions $(if $(PRE),--pre) $(foreach name,$(TRY),'$(name)')
 
 # Nets of Caffe: files, layers, solvers and whole jobs.
 test-caffe: $(INSTALLED) $(VENV)/.requirements-mpi $(VENV)/.requirements-caffe

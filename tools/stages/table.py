@@ -111,6 +111,7 @@ _NIGHTLY = (
     Stage("install", ("test-install", "FROM=. ./compat/horovod"), 3, after=BUILD),
     Stage("wheels", ("test-wheels",), 25, cores=2, after=BUILD),
     Stage("containers", ("test-containers",), 15, cores=2, after=BUILD),
+    Stage("newest versions", ("try-frameworks", "TRY=*-newest-*"), 90, cores=2, after=BUILD),
 )  # fmt: skip
 TIERS = {
     "check": _CHECK,
