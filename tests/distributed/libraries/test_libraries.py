@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,11 +27,17 @@ BY_NAME = [
     *(("lightning_fit", kind) for kind in ("each batch", "accumulation")),
     *(("deepspeed_steps", stage) for stage in "0123"),
 ]
+KERAS = ("fit", "data parallel", "distributed optimizer", "later")
 BY_VARIABLE = ["accelerate_steps", "trainer", "ignite_steps"]
 
 
 def learned(backend: str, program: str, *arguments: str, stands_in: bool = False) -> object:
     """What a program learns on two ranks, whose groups must be of the backend."""
+    return told_by(backend, program, *arguments, stands_in=stands_in)["learned"]
+
+
+def told_by(backend: str, program: str, *arguments: str, stands_in: bool = False) -> dict[str, Any]:
+    """What a program tells at its end."""
     done = subprocess.run(
         torchrun(2, str(PROGRAMS / f"{program}.py"), *arguments),
         env={
@@ -51,10 +58,10 @@ def learned(backend: str, program: str, *arguments: str, stands_in: bool = False
     assert done.returncode == 0, done.stdout + done.stderr
     assert "leaked" not in done.stderr
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("@"))
-    told = json.loads(line.removeprefix("@"))
+    told: dict[str, Any] = json.loads(line.removeprefix("@"))
     assert told["moved by"] == backend
     assert told["equal"]
-    return told["learned"]
+    return told
 
 
 @pytest.mark.parametrize(("program", "kind"), BY_NAME, ids=map(" ".join, BY_NAME))
@@ -69,3 +76,15 @@ def test_a_library_that_takes_any_name_learns_the_same_on_our_groups(
 def test_a_library_that_knows_gloo_alone_learns_the_same_on_our_groups(program: str) -> None:
     ours = learned("sirtaki", program, stands_in=True)
     assert ours == pytest.approx(learned("gloo", program), rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", KERAS)
+def test_fit_of_keras_learns_the_same_on_our_groups_and_exchanges_gradients_once(kind: str) -> None:
+    told = told_by("sirtaki", "keras_fit", "sirtaki", kind)
+    alike = "later" if kind == "later" else "fit"
+    expected = told_by("gloo", "keras_fit", "gloo", alike)
+    for what in ("learned", "losses"):
+        assert told[what] == pytest.approx(expected[what], rel=1e-5, abs=1e-6)
+    steps = 12
+    metrics = told["reduced"] - steps * told["gradients"]
+    assert 0 <= metrics < told["gradients"]

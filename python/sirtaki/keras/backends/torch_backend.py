@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,8 @@ import torch
 
 import sirtaki.torch as operations
 from sirtaki.core.operations import gradient_reduction
-from sirtaki.keras.distributed import Keras3Optimizer
+from sirtaki.keras.distributed import Distributed, Keras3Optimizer
+from sirtaki.keras.library import keras
 from sirtaki.torch.compression import Compression, Compressor
 
 __all__ = ["Compression", "Reduction", "Step", "broadcast_variables", "mixin", "operations"]
@@ -74,9 +76,41 @@ class Step:
         return [None if each is None else each / self._passes for each in sums]
 
 
+class TorchOptimizer(Keras3Optimizer):
+    """An optimizer on PyTorch, where newer Keras can exchange gradients itself."""
+
+    def _sirtaki_attached(self) -> None:
+        _exchange_once()
+
+
+@functools.cache
+def _exchange_once() -> None:
+    """Keep Keras from wrapping models of distributed optimizers in DDP.
+
+    Keras 3.16 does so where there is a group of `torch.distributed`. Gradients would travel twice,
+    and DDP knows nothing of the optimizer's options.
+    """
+    initialize = getattr(keras.Model, "_initialize_ddp", None)
+    if initialize is None:
+        return
+    make = keras.Model.make_train_function
+
+    def initialize_ddp(model: Any) -> None:
+        if not isinstance(getattr(model, "optimizer", None), Distributed):
+            initialize(model)
+
+    def make_train_function(model: Any, force: bool = False) -> Any:
+        if isinstance(model.optimizer, Distributed):
+            model.ddp_model = None  # of a `fit` before the optimizer was distributed
+        return make(model, force)
+
+    keras.Model._initialize_ddp = initialize_ddp
+    keras.Model.make_train_function = make_train_function
+
+
 def mixin() -> type:
     """Return the additional methods of an optimizer's subclass."""
-    return Keras3Optimizer
+    return TorchOptimizer
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from sirtaki.core.world.world import _worlds
 from sirtaki.torch.distributed import moved_by
 
 torch.set_num_threads(1)
@@ -38,7 +39,13 @@ def own_batches(size: int = 4) -> list[list[torch.Tensor]]:
     return [list(batch) for batch in mine]
 
 
-def tell(parameters: Iterable[torch.Tensor]) -> None:
+def bytes_reduced() -> int:
+    """The bytes of this rank's tensors in all allreduce operations of ours so far."""
+    totals = [world.engine.totals(world.topology.rank) for world in _worlds if not world.closed]
+    return sum(each["bytes"].get("allreduce", 0) for each in totals)
+
+
+def tell(parameters: Iterable[torch.Tensor], **more: object) -> None:
     """Print, on rank 0, what was learned, whether all ranks have the same, and what moved it."""
     flat = torch.cat([parameter.detach().reshape(-1).float() for parameter in parameters])
     found = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
@@ -48,5 +55,6 @@ def tell(parameters: Iterable[torch.Tensor]) -> None:
             "moved by": moved_by(),
             "equal": all(torch.equal(flat, other) for other in found),
             "learned": flat.tolist(),
+            **more,
         }
         print("\n@" + json.dumps(told), flush=True)
