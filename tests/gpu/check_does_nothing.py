@@ -19,7 +19,7 @@ from sirtaki.torch.device.operation import Agreed
 EXPECTED = (
     FOUND := "a guard found the wrong result",
     "; rank 2 held up ranks 0-1",
-    "allreduce 'gradient' did nothing or too little on the accelerator of rank 2,",
+    "the accelerator of rank 2 did nothing in allreduce 'gradient'",
     "CollectiveTimeoutError: allreduce 'next'",
 )
 CODE_OF_A_HANG = 70

@@ -13,7 +13,7 @@ class Missed:
     """An operation that some ranks have not submitted, or in which some hold up the others.
 
     seconds: for how long. has: the ranks that wait in it. missing: the ranks they wait for. given:
-    whether accelerators have it, and those of the missing ranks have completed it.
+    whether accelerators wait in it for those of the missing ranks.
     """
 
     asked: AskedOperation

@@ -82,8 +82,8 @@ def _of_an_accelerator(diagnosis: Diagnosis) -> str:
         mine = [each for each in opened if each.asked == one.asked]
         if one.given:
             return (
-                f"{diagnosis.job.label(one.asked)} did nothing or too little on the accelerator of "
-                f"rank {', '.join(map(str, one.missing))}, for which the others wait"
+                f"the accelerator of rank {', '.join(map(str, one.missing))} did nothing in "
+                f"{diagnosis.job.label(one.asked)}, or has not come to it"
             )
         if not one.missing and mine and all(each.stage == "handed over" for each in mine):
             return (

@@ -79,7 +79,7 @@ def _operations(diagnosis: Diagnosis) -> Iterable[str]:
         line = f"  {diagnosis.job.label(one.asked)} has waited for {one.seconds:.0f} s"
         line += f"; called by {_ranks(one.has)}"
         if one.given:
-            line += f"; completed only by the accelerator of {_ranks(one.missing)}"
+            line += f"; their accelerators wait for that of {_ranks(one.missing)}"
         elif one.missing:
             line += f"; missing ranks: {_named(diagnosis, one.missing)}"
         elif any(each.stage == "handed over" for each in diagnosis.job.ranks[one.has[0]].open):

@@ -196,7 +196,7 @@ class WorldWork(TypedDict):
 class ThreadPlace(TypedDict, total=False):
     """Where a main thread is; see `questions.place.place`.
 
-    device: by the key of each world, what the rank's accelerator has not completed.
+    device: by the key of each world, operations in which the rank's accelerator waits for others.
     """
 
     stack: list[list[Any]]

@@ -46,18 +46,26 @@ class TestRanksThatDisagree:
             hvd.synchronize(handle)
 
 
-def test_the_report_of_a_hang_learns_what_the_accelerator_has_not_completed(
+def test_the_report_of_a_hang_learns_in_what_the_accelerator_waits_for_others(
     device: FakeDevice,
 ) -> None:
+    key = current_world().key
     tensor = device.tensor(torch.ones(2))
-    hvd.allreduce_(tensor, op=hvd.Sum, name="x")
+    handle = hvd.allreduce_async_(tensor, op=hvd.Sum, name="x")
+    device.read(tensor)  # what the script had put on its stream is done
+    hvd.synchronize(handle)
     hvd.allreduce_(tensor, op=hvd.Sum)
-    world = current_world()
-    (unfinished,) = place()["device"][world.key]
-    assert (unfinished["kind"], unfinished["name"]) == ("allreduce", "x")
-    assert (unfinished["stage"], unfinished["set"]) == ("handed over", 0)
+    (waits,) = place()["device"][key]
+    assert (waits["kind"], waits["name"], waits["set"]) == ("allreduce", "x", 0)
     device.read(tensor)
-    assert place()["device"] == {world.key: []}
+    assert place()["device"] == {key: []}
+
+
+def test_an_accelerator_that_has_not_come_to_an_operation_does_not_wait_for_others(
+    device: FakeDevice,
+) -> None:
+    hvd.allreduce_(device.tensor(torch.ones(2)), op=hvd.Sum)
+    assert place()["device"] == {current_world().key: []}
 
 
 def test_a_name_that_is_under_way_is_refused(device: FakeDevice) -> None:

@@ -152,9 +152,9 @@ def test_the_accelerator_that_did_nothing_is_named_and_not_the_ranks_that_wait_f
         others = [answer(rank, 3, place={"device": {"": [grad]}}) for rank in (0, 2)]
     lines = lines_of(waiting(1, 3, "next"), *others)
     assert lines[0] == "stalled: no operation has ended for 12 s; rank 1 held up ranks 0,2"
-    assert lines[1].endswith("; completed only by the accelerator of rank 1")
-    cause = "allreduce 'grad' did nothing or too little on the accelerator of rank 1, for which the"
-    assert f"  likely cause: {cause} others wait" in lines
+    assert lines[1].endswith("; called by ranks 0,2; their accelerators wait for that of rank 1")
+    cause = "the accelerator of rank 1 did nothing in allreduce 'grad', or has not come to it"
+    assert f"  likely cause: {cause}" in lines
     assert "  ranks 0,2 (node0): in allreduce 'grad', handed to its accelerator" in lines
 
 

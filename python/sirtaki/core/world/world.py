@@ -75,7 +75,7 @@ class World:
 
     # The number of this rank's `join` calls; it misses agreements of the others meanwhile.
     joins: int = 0
-    # Returns what the accelerator of this process has not completed: kinds, names, sets, seconds.
+    # Returns operations in which the accelerator waits for others: kinds, names, sets, seconds.
     on_device: Callable[[], list[tuple[str, str, int, float]]] | None = None
     _joined_at = 0.0
 
@@ -365,7 +365,7 @@ def _work(question: Question) -> list[WorldWork]:
 
 
 def place() -> dict[str, Any]:
-    """Return where the main thread is, and by world what its accelerator has not completed."""
+    """Return where the main thread is, and by world where its accelerator waits for others."""
     from sirtaki.questions import place as of_this_process  # hardly any process needs it
 
     unfinished: dict[str, list[OpenOperation]] = {

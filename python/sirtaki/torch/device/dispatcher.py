@@ -48,9 +48,11 @@ class Dispatcher:
         )
         self._numbers = itertools.count(1)
         self._groups: dict[tuple[int, ...], InnerGroup] = {}
-        # The latest launched, when, and the event behind each, which is read when someone asks: a
-        # query here would disturb the capture of a graph in another thread.
-        self._latest: deque[tuple[_core.Launch, float, object]] = deque(maxlen=_LATEST)
+        # The latest launched, when, and the events before and behind each. They are read when
+        # someone asks: a query here would disturb the capture of a graph in another thread.
+        self._latest: deque[tuple[_core.Launch, float, list[object], object]] = deque(
+            maxlen=_LATEST
+        )
         self._ended = threading.Event()
         self._launcher = threading.Thread(target=self._run, name="sirtaki-launcher", daemon=True)
         self._watcher = threading.Thread(target=self._watch, name="sirtaki-watcher", daemon=True)
@@ -76,12 +78,18 @@ class Dispatcher:
         self.device.share(operation.outputs, current)
 
     def running(self) -> list[tuple[str, str, int, float]]:
-        """Return the oldest operation that the device has not completed; see `World.on_device`."""
-        for launch, since, done in list(self._latest):
-            if not self.device.completed(done):
+        """Return the oldest operation in which the device waits for others; see `World.on_device`.
+
+        One that waits for work of this rank is left out: there the others wait for this rank.
+        """
+        for launch, since, ready, done in list(self._latest):
+            if self.device.completed(done):
+                continue
+            if all(self.device.completed(each) for each in ready):
                 kind = NAMES[launch.kind]
                 name = launch.name.removeprefix(f"{kind}.") or "noname"
                 return [(kind, name, launch.set, time.monotonic() - since)]
+            break
         return []
 
     def _run(self) -> None:
@@ -100,7 +108,8 @@ class Dispatcher:
         except Exception as error:
             self._give_up(all_agreed, error)
             raise
-        self._latest.append((batch[0], time.monotonic(), done))
+        ready = [each.operation.ready for each in all_agreed if each.operation.ready is not None]
+        self._latest.append((batch[0], time.monotonic(), ready, done))
         for agreed in all_agreed:
             agreed.operation.end(done)
 
