@@ -51,14 +51,16 @@ std::shared_ptr<Handle> Agreement::submit(Submission submission) {
 }
 
 std::unique_ptr<Entry> Agreement::entry_of(Submission submission) const {
-  if (const std::string why = malformed(submission.request); !why.empty()) {
-    throw invalid(context_.name_of(context_.rank) + " made an impossible request: " + why);
+  if (submission.encoded.empty()) {
+    if (const std::string why = malformed(submission.request); !why.empty()) {
+      throw invalid(context_.name_of(context_.rank) + " made an impossible request: " + why);
+    }
+    Writer writer(submission.encoded);
+    submission.request.encode(writer);
   }
+  require_frame_size(submission.encoded.size() + sizeof(Up));
   auto entry = std::make_unique<Entry>(std::move(submission));
   if (entry->handle == nullptr) entry->handle = std::make_shared<Handle>();
-  Writer writer(entry->encoded);
-  entry->request.encode(writer);
-  require_frame_size(entry->encoded.size() + sizeof(Up));
   return entry;
 }
 

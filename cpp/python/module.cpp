@@ -58,9 +58,11 @@ NB_MODULE(_core, m) {
       "linked_hosts", [](int hosts, int host) { return HostTree(hosts).neighbours_of(host); },
       nb::arg("hosts"), nb::arg("host"),
       "The hosts with whose leaders a host's leader is connected for control messages.");
+  bind_arrivals(m);
   bind_launches(m);
   bind_options(m);
   bind_requests(m);
+  bind_known(m);
   bind_links(m);
   bind_engine(m);
   bind_heap(m);

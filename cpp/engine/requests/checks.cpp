@@ -169,12 +169,14 @@ std::string missing_memory(const Submission& asked, int rank, size_t members) {
   };
   for (size_t t = 0; t < request.shapes.size(); ++t) {
     if (elements(request.shapes[t]) == 0) continue;
-    const std::string tensor = "tensor " + std::to_string(t) + " has no memory for its ";
+    const auto lacking = [t](const char* what) {
+      return "tensor " + std::to_string(t) + " has no memory for its " + what;
+    };
     const size_t inputs = pieces ? members : t + 1;
     for (size_t i = pieces ? 0 : t; reads && i < inputs; ++i) {
-      if (lacks(asked.inputs, i)) return tensor + "input";
+      if (lacks(asked.inputs, i)) return lacking("input");
     }
-    if (writes && lacks(asked.outputs, t)) return tensor + "output";
+    if (writes && lacks(asked.outputs, t)) return lacking("output");
   }
   return "";
 }

@@ -139,10 +139,11 @@ bool can_fuse(const Request& a, const Request& b) {
 }
 
 std::string match_key(const Request& request, uint64_t ordinal) {
+  if (!request.name.empty() && request.set == 0) return request.name;
   // A name cannot begin with a control character, so these keys never clash with names.
   const std::string set = std::to_string(request.set);
   if (request.name.empty()) return "\x01" + set + "." + std::to_string(ordinal);
-  return request.set == 0 ? request.name : "\x02" + set + "." + request.name;
+  return "\x02" + set + "." + request.name;
 }
 
 std::string describe(const Request& request, uint64_t ordinal) {

@@ -20,13 +20,13 @@ struct Submission {
   std::vector<Segment> results = {};  ///< the place of that memory, if the caller already knows it
   std::shared_ptr<Handle> handle = nullptr;  ///< the operation's handle; null: a new one
   int64_t number = 0;                        ///< in `launches`, if the caller launches it
+  std::string encoded = {};  ///< the request, which is then well-formed; empty: not known yet
 };
 
 /// The engine's copy of a submission.
 struct Entry : Submission {
   explicit Entry(Submission submission) : Submission(std::move(submission)) {}
 
-  std::string encoded;  ///< the request
   uint64_t ordinal = 0;
   std::string no_memory;  ///< the error of `allocate`; empty: it had none
 };

@@ -101,7 +101,8 @@ bool Uses::overlaps(const Uses& other) const {
 Uses uses_of(const Submission& asked, Engine& engine) {
   const Request& request = asked.request;
   Uses memory;
-  if (request.shapes.empty() || !malformed(request).empty()) return memory;
+  if (request.shapes.empty()) return memory;
+  if (asked.encoded.empty() && !malformed(request).empty()) return memory;
   const KindTraits& kind = traits_of(request.kind);
   const bool receives = !kind.to_root() || request.root == engine.rank();
   for (size_t t = 0; t < asked.outputs.size(); ++t) {

@@ -48,6 +48,22 @@ void await_others(const Uses& uses) {
   }
 }
 
+bool wait(HeldEngine& engine, Handle& handle, std::optional<double> timeout, bool for_ever) {
+  const int64_t limit = timeout ? now_ns() + ns_of(*timeout) : kForever;
+  return wait_interruptibly(*engine.shared(), handle, limit, for_ever);
+}
+
+/// A method of the engine, called without the GIL.
+template <class Result, class... Given>
+auto without_gil(Result (Engine::*method)(Given...)) {
+  return [method](HeldEngine& engine, Given... given) -> Result {
+    const WithoutGil release;
+    return (engine.shared().get()->*method)(given...);
+  };
+}
+
+}  // namespace
+
 std::shared_ptr<Handle> submit(HeldEngine& engine, PythonRequest& asked, nb::object keep) {
   std::shared_ptr<Handle> handle = asked.submission.handle;
   if (handle == nullptr) throw nb::value_error("the request has been submitted already");
@@ -70,22 +86,6 @@ std::shared_ptr<Handle> submit(HeldEngine& engine, PythonRequest& asked, nb::obj
   wait_and_check(engine, *handle, keep);
   return handle;
 }
-
-bool wait(HeldEngine& engine, Handle& handle, std::optional<double> timeout, bool for_ever) {
-  const int64_t limit = timeout ? now_ns() + ns_of(*timeout) : kForever;
-  return wait_interruptibly(*engine.shared(), handle, limit, for_ever);
-}
-
-/// A method of the engine, called without the GIL.
-template <class Result, class... Given>
-auto without_gil(Result (Engine::*method)(Given...)) {
-  return [method](HeldEngine& engine, Given... given) -> Result {
-    const WithoutGil release;
-    return (engine.shared().get()->*method)(given...);
-  };
-}
-
-}  // namespace
 
 void bind_engine(nb::module_& m) {
   nb::class_<HeldEngine> engine(m, "Engine");

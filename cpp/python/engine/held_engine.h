@@ -53,6 +53,9 @@ struct PythonRequest {
   bool waits;
 };
 
+/// `keep` is what the memory of the operation belongs to: it lives until that is done.
+std::shared_ptr<Handle> submit(HeldEngine& engine, PythonRequest& asked, nanobind::object keep);
+
 /// Methods of the engine's class, one function for each subject.
 void bind_messages(nanobind::class_<HeldEngine>& engine);
 void bind_states(nanobind::module_& m, nanobind::class_<HeldEngine>& engine);

@@ -16,6 +16,9 @@ from sirtaki.core.world.world import World
 
 T = TypeVar("T")
 
+# Scripts may name operations by their steps.
+_MOST_KNOWN = 4096
+
 
 class Tensors(Protocol[T]):
     """The interface that a framework implements."""
@@ -56,11 +59,18 @@ class Collectives(Generic[T]):
     """
 
     def __init__(
-        self, tensors: Tensors[T], world: Callable[[], World] = world_for_operation
+        self,
+        tensors: Tensors[T],
+        world: Callable[[], World] = world_for_operation,
+        places: _core.Places | None = None,
     ) -> None:
-        """Take the framework's tensors and the function that returns the world of an operation."""
+        """Take the framework's tensors and the function that returns the world of an operation.
+
+        `places`: where the core finds tensors by itself, if the framework says so.
+        """
         self._tensors = tensors
         self._world = world
+        self._places = places
 
     def allreduce_async(
         self,
@@ -106,7 +116,33 @@ class Collectives(Generic[T]):
             outputs=targets,
             waits=waits,
         )
+        if in_place and self._places is not None and (key := request.key) is not None:
+            if len(world.known) >= _MOST_KNOWN:
+                world.known.clear()
+            known = _core.Known(request, self._places, tensors)
+            world.known[name] = known, reduction, codec, key
         return self._submit(world, request, inputs, outputs, lambda _: list(outputs))
+
+    def allreduce_again(
+        self,
+        tensors: list[T],
+        name: str | None,
+        reduction: Combination,
+        waits: bool = False,
+        codec: int = codecs.NONE,
+    ) -> int | None:
+        """Do the same as `allreduce_async` in place, if an earlier call fits; else return None.
+
+        It fits if only the memory of the tensors differs.
+        """
+        world = self._world()
+        earlier = world.known.get(name)
+        if earlier is None:
+            return None
+        known, combination, its_codec, key = earlier
+        if combination != reduction or its_codec != codec or key[1] != reduction[3].process_set_id:
+            return None
+        return handles.start_known(world.engine, known, key, tensors, waits)
 
     def allgather_async(
         self,

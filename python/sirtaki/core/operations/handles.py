@@ -88,6 +88,31 @@ def start(
     return number
 
 
+def start_known(
+    engine: _core.Engine,
+    known: _core.Known,
+    key: tuple[str, int],
+    tensors: list[Any],
+    waits: bool,
+) -> int | None:
+    """Do the same as `start` for an operation on tensors that hold its results later.
+
+    Returns:
+        A new handle; None if the tensors are not like those that the operation is known by.
+    """
+    if key in _by_key and not waits:
+        _require_unused(engine, key)
+    handle = known.submit(engine, tensors, waits)
+    if handle is None:
+        return None
+    number = next(_numbers)
+    if not waits:
+        _by_key[key] = number
+    held = None if waits else key
+    _pending[number] = Pending(engine, handle, lambda _: tensors, held, _news, waits)
+    return number
+
+
 def follow(
     engine: _core.Engine,
     handle: _core.Handle,

@@ -65,7 +65,7 @@ def world_for_operation() -> World:
     Raises:
         HorovodInternalError: There is none.
     """
-    world = _current()
+    world = _current() if Entered.ever else Default.world
     if world is None:
         raise HorovodInternalError(_NOT_INITIALIZED)
     return world

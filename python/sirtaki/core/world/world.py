@@ -77,6 +77,8 @@ class World:
     joins: int = 0
     # Returns operations in which the accelerator waits for others: kinds, names, sets, seconds.
     on_device: Callable[[], list[tuple[str, str, int, float]]] | None = None
+    # The latest operations that can be done again, by name: see `Collectives.allreduce_again`.
+    known: dict[str | None, tuple[_core.Known, Any, int, tuple[str, int]]]
     _joined_at = 0.0
 
     def __init__(self, placement: Placement, dynamic_process_sets: bool = False) -> None:
@@ -180,7 +182,7 @@ class World:
         self.ranks = list(range(joined.topology.size))
         # The registered sets; untyped, since `ProcessSet` depends on worlds.
         self.process_sets: list[Any] = []
-        self.closed = False
+        self.closed, self.known = False, {}
         # For the report of a hang: a key shared by all members and by no other world of the job,
         # and a name for people, "" for the job's own world.
         self.key = self.store

@@ -31,6 +31,7 @@ def agree_on_layouts(buckets: Sequence[Bucket], process_set: ProcessSet, mixed: 
     if all(
         slot.sparse_dim is not None or not slot.param.requires_grad
         for bucket in buckets
+        if not bucket.only_dense
         for slot in bucket.slots
     ):
         return
@@ -45,6 +46,8 @@ def agree_on_layouts(buckets: Sequence[Bucket], process_set: ProcessSet, mixed: 
             both.add(slot)
         elif dense or sparse_dim:
             slot.sparse_dim = 0 if dense else sparse_dim
+    for bucket in buckets:
+        bucket.only_dense = all(slot.sparse_dim == 0 for slot in bucket.slots)
     if both:
         raise _refused(buckets, both)
 

@@ -9,18 +9,22 @@ from typing import Any
 
 import torch
 
+from sirtaki import _core
 from sirtaki.core.errors import HorovodInternalError
-from sirtaki.core.operations.compression import compress_all, decompress_all
+from sirtaki.core.operations import codecs
+from sirtaki.core.operations import compression as core
+from sirtaki.core.operations.compression import NoneCompressor, compress_all, decompress_all
 from sirtaki.core.operations.reduce_ops import Max, Sum
 from sirtaki.core.operations.reduction import Reduction
 from sirtaki.core.world import state
 from sirtaki.core.world.world import World
 from sirtaki.torch.compression import Compressor, codec_of, feeds_back
+from sirtaki.torch.device.layer import devices
 from sirtaki.torch.gradients.error_feedback import ErrorFeedback
 from sirtaki.torch.gradients.layouts import agree_on_layouts, unused_everywhere
 from sirtaki.torch.gradients.slots import Bucket, GradientSlot
 from sirtaki.torch.ops.allreduce import run, start_allreduce
-from sirtaki.torch.ops.handles import runner_of, stage_in_place, wait
+from sirtaki.torch.ops.handles import collectives, runner_of, stage_in_place, wait
 from sirtaki.torch.ops.sparse import sparse_allreduce_async
 
 
@@ -46,7 +50,6 @@ class GradientReducer:
         sparse_as_dense: bool,
         skip_unused: bool,
     ) -> None:
-        self.busy = False  # backward has run since the last `finish`
         self._passes = passes
         self._average = self._reduction = reduction
         self._compression = compression
@@ -56,11 +59,28 @@ class GradientReducer:
         self._skip_unused = skip_unused
         self._buckets: list[Bucket] = []
         self._hooks: list[Any] = []
+        # It keeps neither the reducer nor its parameters alive.
+        reference = weakref.ref(self)
+
+        def extra(bucket: int, index: int) -> None:
+            if (reducer := reference()) is not None:
+                raise reducer._too_many(bucket, index)
+
+        def complete(bucket: int) -> None:
+            if (reducer := reference()) is not None:
+                reducer._start(bucket)
+
+        self._arrivals = _core.Arrivals("grad", "_version", complete, extra)
         # The world of the last layout agreement, and this rank's `join` count then.
         self._world: weakref.ref[World] | None = None
         self._joins = 0
         # Hooks live as long as the parameters, which may outlive this object.
         weakref.finalize(self, _remove_all, self._hooks)
+
+    @property
+    def busy(self) -> bool:
+        """Whether backward has run since the last `finish`."""
+        return self._arrivals.busy
 
     @property
     def passes(self) -> int:
@@ -85,52 +105,55 @@ class GradientReducer:
 
     def add_bucket(self, params: Sequence[torch.Tensor], names: Sequence[str]) -> None:
         """Reduce these parameters' gradients together from now on."""
-        slots = [GradientSlot(p, n, self._passes) for p, n in zip(params, names, strict=True)]
+        slots = [GradientSlot(p, n) for p, n in zip(params, names, strict=True)]
         self._buckets.append(Bucket(slots))
+        self._arrivals.add(len(slots), self._passes)
         self._hook(len(self._buckets) - 1)
 
     def _hook(self, bucket_index: int) -> None:
         """Register hooks for the gradients of the bucket's parameters, except frozen ones."""
-        # The hooks keep neither the reducer nor its parameters alive.
-        reference = weakref.ref(self)
         for i, slot in enumerate(self._buckets[bucket_index].slots):
             if slot.hooked or not slot.param.requires_grad:
                 continue
-
-            def on_gradient(_: torch.Tensor, slot_index: int = i) -> None:
-                reducer = reference()
-                if reducer is not None:
-                    reducer._on_gradient(bucket_index, slot_index)
-
-            hook = slot.param.register_post_accumulate_grad_hook(on_gradient)
-            self._hooks.append(hook)
+            hook = self._arrivals.hook(bucket_index, i)
+            self._hooks.append(slot.param.register_post_accumulate_grad_hook(hook))
             slot.hooked = True
 
-    def _on_gradient(self, bucket_index: int, slot_index: int) -> None:
-        bucket = self._buckets[bucket_index]
-        slot = bucket.slots[slot_index]
-        if slot.passes_left <= 0 or bucket.started:
-            raise AssertionError(
-                f"the gradient of {slot.name} was computed more than backward_passes_per_step = "
-                f"{self._passes} times before step(); raise backward_passes_per_step to "
-                "accumulate gradients"
-            )
-        self.busy = True
-        slot.passes_left -= 1
-        if slot.passes_left == 0:
-            slot.remember()
-            bucket.ready += 1
-            if bucket.ready == len(bucket.slots):
-                self._start(bucket, bucket.slots)
+    def _too_many(self, bucket_index: int, index: int) -> AssertionError:
+        name = self._buckets[bucket_index].slots[index].name
+        return AssertionError(
+            f"the gradient of {name} was computed more than backward_passes_per_step = "
+            f"{self._passes} times before step(); raise backward_passes_per_step to "
+            "accumulate gradients"
+        )
 
-    def _start(self, bucket: Bucket, slots: Sequence[GradientSlot]) -> None:
+    def _start(self, bucket_index: int, slots: Sequence[GradientSlot] | None = None) -> None:
+        """Start the reduction of all gradients of a bucket, which are complete, or of some."""
+        bucket = self._buckets[bucket_index]
         bucket.started = True
         try:
-            self._start_parts(bucket, slots)
+            if slots is not None:
+                self._arrivals.close(bucket_index)
+                self._start_parts(bucket, slots)
+            elif not self._start_again(bucket_index):
+                self._start_parts(bucket, bucket.slots)
         except BaseException as error:
             # The caller may catch the error, so `finish` raises it again.
             bucket.failure = error
             raise
+
+    def _start_again(self, bucket_index: int) -> bool:
+        """Start the reduction if it is like the last step's, with few steps of Python's."""
+        bucket = self._buckets[bucket_index]
+        codec = core.codec_of(self._compression, self._reduction.op)
+        unchanged = codec != codecs.NONE or self._compression is NoneCompressor
+        if not (bucket.only_dense and unchanged and devices["cpu"] is None) or self._feeds_back:
+            return False
+        bucket.handle = collectives.allreduce_again(
+            self._arrivals.gradients(bucket_index), bucket.name, self._reduction, codec=codec
+        )
+        bucket.again = bucket.handle is not None
+        return bucket.again
 
     def _start_parts(self, bucket: Bucket, slots: Sequence[GradientSlot]) -> None:
         for slot in slots:
@@ -165,7 +188,11 @@ class GradientReducer:
             RuntimeError: the reduction of a gradient could not be started during backward, or a
                 gradient was changed since.
         """
-        changed = [slot.name for bucket in self._buckets for slot in bucket.slots if slot.changed()]
+        changed = [
+            bucket.slots[index].name
+            for i, bucket in enumerate(self._buckets)
+            for index in self._arrivals.changed(i, bucket.params)
+        ]
         self._finish_all()
         if changed:
             raise _changed_too_early(changed)
@@ -198,7 +225,7 @@ class GradientReducer:
                 slots = [s for s in bucket.slots if s.param.requires_grad and s not in unused]
                 if slots:
                     with _added_to(failures):
-                        self._start(bucket, slots)
+                        self._start(i, slots)
         for bucket in self._buckets:
             with _added_to(failures):
                 self._complete(bucket)
@@ -215,6 +242,7 @@ class GradientReducer:
         if self._world is None or self._world() is not world or self._joins != world.joins:
             self._world, self._joins = weakref.ref(world), world.joins
             for bucket in self._buckets:
+                bucket.only_dense = False
                 for slot in bucket.slots:
                     slot.sparse_dim = None
 
@@ -222,6 +250,8 @@ class GradientReducer:
         if bucket.failure is not None:
             raise _not_started(bucket)
         results = [] if bucket.handle is None else wait(bucket.handle)
+        if bucket.again:
+            return
         whole = decompress_all(self._compression, results, bucket.contexts)
         for (slot, grad), result in zip(bucket.dense, whole, strict=True):
             if result is not grad:
@@ -229,16 +259,16 @@ class GradientReducer:
             # The optimizer receives the layout that it would get without this wrapper.
             if slot.sparse_dim:
                 slot.param.grad = grad.to_sparse(slot.sparse_dim)
-            elif grad is not slot.seen and slot.param.grad is not grad:
+            elif slot.param.grad is not grad:
                 slot.param.grad = grad
         for slot, result_of in bucket.sparse:
             slot.param.grad = result_of()
 
     def reset(self) -> None:
         """Forget the gradients of this step."""
-        self.busy = False
+        self._arrivals.reset(self._passes)
         for bucket in self._buckets:
-            bucket.reset(self._passes)
+            bucket.reset()
 
 
 @contextmanager

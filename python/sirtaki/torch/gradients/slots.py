@@ -18,28 +18,13 @@ _NAMES_SHOWN = 3
 
 @dataclass(eq=False, slots=True)
 class GradientSlot:
-    """A parameter, and the number of gradients that it still accumulates before a reduction."""
+    """A parameter, whose gradient is reduced."""
 
     param: torch.Tensor
     name: str
-    passes_left: int
     hooked: bool = False
     # On all ranks; 0 for dense gradients, None until some rank had one.
     sparse_dim: int | None = None
-    seen: torch.Tensor | None = None  # the gradient as backward left it
-    version: int = 0
-
-    def remember(self) -> None:
-        """Record the current gradient."""
-        self.seen = grad = self.param.grad
-        if grad is not None:
-            self.version = grad._version
-
-    def changed(self) -> bool:
-        """Return whether the gradient differs from the recorded one or was modified since."""
-        if self.seen is None:
-            return False
-        return self.param.grad is not self.seen or self.seen._version != self.version
 
     def gradient(self, as_dense: bool) -> torch.Tensor:
         """Return the gradient to reduce, or zeros, in the layout agreed by all ranks."""
@@ -58,9 +43,11 @@ class Bucket:
     """Parameters whose gradients are reduced together; usually one."""
 
     slots: list[GradientSlot]
-    name: str = ""
-    ready: int = 0
+    params: list[torch.Tensor] = field(init=False)
+    name: str = field(init=False)
+    only_dense: bool = False  # on all ranks
     started: bool = False
+    again: bool = False  # started on the gradients as they are, like an earlier step's
     failure: BaseException | None = None  # the error that prevented part of it from starting
     handle: int | None = None
     dense: list[tuple[GradientSlot, torch.Tensor]] = field(default_factory=list)
@@ -68,12 +55,13 @@ class Bucket:
     sparse: list[tuple[GradientSlot, SparseHandle]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.params = [slot.param for slot in self.slots]
         self.name = name_of_bucket([slot.name for slot in self.slots])
 
-    def reset(self, passes: int) -> None:
-        """Forget the gradients of this step; the next is sent after this number of passes."""
-        self.ready = 0
+    def reset(self) -> None:
+        """Forget the gradients of this step."""
         self.started = False
+        self.again = False
         self.failure = None
         if self.handle is not None:
             forget(self.handle)  # nothing has waited for it if a backward pass did not end
@@ -82,9 +70,6 @@ class Bucket:
             self.dense = []
         if self.sparse:
             self.sparse = []
-        for slot in self.slots:
-            slot.passes_left = passes
-            slot.seen = None
 
 
 def name_of_bucket(names: Sequence[str]) -> str:

@@ -14,12 +14,13 @@ from sirtaki.core.operations import codecs
 from sirtaki.core.operations.collectives import Collectives
 from sirtaki.core.operations.compression import compress_all, compress_for, decompress_all
 from sirtaki.core.operations.reduce_ops import Adasum, Average, Sum
-from sirtaki.core.operations.reduction import Reduction, resolve_op
+from sirtaki.core.operations.reduction import Combination, Reduction, resolve_op
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.torch.compression import Compression, Compressor, codec_of
 from sirtaki.torch.device.layer import devices
 from sirtaki.torch.ops.handles import (
     collectives,
+    finish_with,
     return_inputs,
     return_outputs,
     runner_of,
@@ -35,7 +36,7 @@ from sirtaki.torch.ops.tracing import batch_at, check_one_device, untraced, want
 def start_allreduce(
     tensors: Sequence[torch.Tensor],
     name: str | None,
-    reduction: Reduction,
+    reduction: Combination,
     *,
     in_place: bool,
     runner: Collectives[torch.Tensor],
@@ -84,15 +85,16 @@ def _submit(
 def _submit_in_place(
     tensors: Sequence[torch.Tensor],
     name: str | None,
-    reduction: Reduction,
+    reduction: Combination,
     *,
     single: bool,
     waits: bool = False,
 ) -> int:
+    op = reduction[0]
     for tensor in tensors:
-        check_reducible(tensor, reduction.op)
+        check_reducible(tensor, op)
     check_one_device(tensors)
-    runner = runner_of(tensors, "allreduce", reduction.op)
+    runner = runner_of(tensors, "allreduce", op)
     staged = stage_in_place(tensors, runner)
     for tensor, worked_on in zip(tensors, staged, strict=True):
         if worked_on is tensor:
@@ -119,16 +121,35 @@ def _submit_one(
 
 
 def _submit_one_in_place(
-    tensor: torch.Tensor, name: str | None, reduction: Reduction, *, waits: bool = False
+    tensor: torch.Tensor, name: str | None, reduction: Combination, *, waits: bool = False
 ) -> int:
     """Do the same as `_submit_in_place`, with as little Python as possible in the common case."""
-    if not isinstance(tensor, torch.Tensor) or not (
-        is_plain(tensor) and tensor.dtype in REDUCIBLE and devices["cpu"] is None
-    ):
-        return _submit_in_place((tensor,), name, reduction, single=True, waits=waits)
-    increment_version(tensor)  # so that autograd notices, as for any in-place operation
-    pair = (tensor,)
-    return collectives.allreduce_async(pair, pair, name, reduction, waits)
+    alone = [tensor]
+    if devices["cpu"] is None:
+        handle = collectives.allreduce_again(alone, name, reduction, waits)
+        if handle is not None:
+            # So that autograd notices, as for any in-place operation; as `increment_version` does.
+            torch._C._increment_version(alone)
+            return handle
+        if isinstance(tensor, torch.Tensor) and is_plain(tensor) and tensor.dtype in REDUCIBLE:
+            increment_version(tensor)
+            return collectives.allreduce_async(alone, alone, name, reduction, waits)
+    return _submit_in_place(alone, name, reduction, single=True, waits=waits)
+
+
+def _submit_group_in_place(
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    reduction: Combination,
+    *,
+    waits: bool = False,
+) -> int:
+    if devices["cpu"] is None:
+        handle = collectives.allreduce_again(list(tensors), name, reduction, waits)
+        if handle is not None:
+            torch._C._increment_version(tensors)
+            return finish_with(handle, list)
+    return _submit_in_place(tensors, name, reduction, single=False, waits=waits)
 
 
 def run(
@@ -322,7 +343,7 @@ def allreduce_async_(
     Raises:
         TypeError, ValueError: an argument is wrong; nothing was sent.
     """
-    reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
+    reduction = resolve_op(op, average), prescale_factor, postscale_factor, process_set
     return _submit_one_in_place(tensor, name, reduction)
 
 
@@ -409,7 +430,7 @@ def grouped_allreduce_(
     if is_compiling():
         outputs = torch.ops.sirtaki.allreduce(list(tensors), name, *reduction.numbers, codecs.NONE)
         return [t.copy_(output) for t, output in zip(tensors, outputs, strict=True)]
-    handle = _submit_in_place(tensors, name, reduction, single=False, waits=True)
+    handle = _submit_group_in_place(tensors, name, reduction, waits=True)
     return cast("list[torch.Tensor]", synchronize(handle))
 
 
@@ -436,4 +457,4 @@ def grouped_allreduce_async_(
         TypeError, ValueError: an argument is wrong; nothing was sent.
     """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
-    return _submit_in_place(tensors, name, reduction, single=False)
+    return _submit_group_in_place(tensors, name, reduction)

@@ -12,7 +12,7 @@ from sirtaki.core.operations.collectives import Collectives
 from sirtaki.core.operations.groups import Groups
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.torch.device.routes import is_reduced, joining, route
-from sirtaki.torch.ops.tensors import TorchTensors, check_writable, host_copy, is_plain
+from sirtaki.torch.ops.tensors import PLACES, TorchTensors, check_writable, host_copy, is_plain
 from sirtaki.torch.ops.tracing import untraced
 
 # The result of `sparse_allreduce_async`: call it for the tensor.
@@ -20,7 +20,7 @@ SparseHandle = Callable[[], torch.Tensor]
 
 
 _tensors = TorchTensors()
-collectives: Collectives[torch.Tensor] = Collectives(_tensors)
+collectives: Collectives[torch.Tensor] = Collectives(_tensors, places=PLACES)
 _groups: Groups[torch.Tensor] = Groups(collectives, operator.attrgetter("dtype"))
 start_group = _groups.start
 wait = _groups.wait

@@ -8,6 +8,7 @@ from typing import cast
 
 import torch
 
+from sirtaki import _core
 from sirtaki.core.operations import dtypes
 from sirtaki.core.operations.reduction import check_reduction
 
@@ -80,6 +81,17 @@ def check_reducible(tensor: object, op: int) -> torch.Tensor:
     dense = check_dense(tensor)
     check_reduction(op, _CODES[dense.dtype])
     return dense
+
+
+def _places() -> _core.Places | None:
+    """Return where the core finds tensors by itself."""
+    if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):  # before PyTorch 2.10
+        return None
+    classes = (torch.Tensor, torch.nn.Parameter)
+    return _core.Places(classes, torch.Tensor.is_neg, torch.Tensor.is_conj)
+
+
+PLACES = _places()
 
 
 class TorchTensors:
