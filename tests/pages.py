@@ -228,23 +228,32 @@ def follow(path: Path, folder: Path) -> None:
                 file.write(block.text)
         elif is_run(block):
             with terminal.beside(block.notes.get("beside")):
-                for step in steps_of(block):
-                    _try(terminal, block, step, f"{path.name}:{block.line}")
+                wrong = _type_all(terminal, block)
+            assert not wrong, f"{path.name}:{block.line}: {wrong}"
 
 
-def _try(terminal: Terminal, block: Block, step: Step, place: str) -> None:
-    """Type a command. Beside another it is tried again until it prints what the page shows."""
+def _type_all(terminal: Terminal, block: Block) -> str | None:
+    """Type the commands of a block; return what the first wrong one did.
+
+    What is beside them takes time to start, and measures differ from one time to the next:
+    all of them are typed again until each prints what the page shows.
+    """
     until = time.monotonic() + (LIMIT if "beside" in block.notes else 0)
     while True:
-        code, printed, errors = terminal.type(step.command, block.has("with stderr"))
-        well = (code != 0) == block.has("fails") and (
-            not step.shown.strip()
-            or agree(step.shown, printed, block.has("figures vary"), block.has("any order"))
-        )
-        if well or time.monotonic() > until:
-            break
+        wrong = next(filter(None, (_wrong(terminal, block, step) for step in steps_of(block))), None)
+        if wrong is None or time.monotonic() > until:
+            return wrong
         time.sleep(0.5)
-    assert well, f"{place}: {step.command} ended with {code} and printed:\n{printed}{errors}"
+
+
+def _wrong(terminal: Terminal, block: Block, step: Step) -> str | None:
+    """Type a command, and return what it did if that is not what the page shows."""
+    code, printed, errors = terminal.type(step.command, block.has("with stderr"))
+    well = (code != 0) == block.has("fails") and (
+        not step.shown.strip()
+        or agree(step.shown, printed, block.has("figures vary"), block.has("any order"))
+    )
+    return None if well else f"{step.command} ended with {code} and printed:\n{printed}{errors}"
 
 
 def run_alone(page: str, folder: Path, before: str = "") -> None:
