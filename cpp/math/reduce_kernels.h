@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "math/fixed_point_kernels.h"
 #include "math/int8.h"
 #include "math/kernel_formats.h"
 #include "math/product_kernels.h"
@@ -218,7 +219,8 @@ constexpr Codec kCodecs[] = {
     SIRTAKI_COMPLEX(Halves<HalfCode>), SIRTAKI_COMPLEX(Float32), SIRTAKI_COMPLEX(Float64)},        \
    {SIRTAKI_TILES(float), SIRTAKI_TILES(double)},                                                  \
    kCodecs,                                                                                        \
-   sizeof kCodecs / sizeof(Codec)}
+   sizeof kCodecs / sizeof(Codec),                                                                 \
+   {SIRTAKI_FIXED(FixedF32), SIRTAKI_FIXED(FixedBF16), SIRTAKI_FIXED(FixedF16)}}
 
 }  // namespace
 }  // namespace sirtaki

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "math/codec.h"
+#include "math/fixed_point.h"
 
 // The reduction kernels at each instruction set, for the code that chooses one and for tests.
 namespace sirtaki {
@@ -18,11 +19,17 @@ struct TileKernels {
   TileFn same;
 };
 
+struct FixedKernels {
+  ToFixedFn to[3];  ///< by mode
+  FromFixedFn from;
+};
+
 struct Kernels {
   ReduceFn reduce[kReducibleCount][kFoldCount];  ///< null if a dtype has no such operation
   TileKernels products[2];                       ///< of float32 and float64
   const Codec* codecs;                           ///< the first has number 1
   size_t codec_count;
+  FixedKernels fixed[3];  ///< of float32, bfloat16 and float16
 };
 
 // Plain constants, so that nothing compiled for a newer processor runs before main.

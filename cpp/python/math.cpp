@@ -10,6 +10,7 @@
 #include "collectives/kinds.h"
 #include "collectives/op.h"
 #include "math/codec.h"
+#include "math/fixed_point.h"
 #include "math/reduce_levels.h"
 #include "python/bindings.h"
 #include "python/gil.h"
@@ -50,6 +51,28 @@ void give_back_lost(int codec, uintptr_t numbers, uintptr_t residual, size_t cou
   feed_back(*found, reinterpret_cast<float*>(numbers), reinterpret_cast<float*>(residual), count);
 }
 
+nb::tuple add_fixed(uintptr_t sums, uintptr_t values, int dtype, size_t count, int exponent,
+                    int mode) {
+  Magnitudes found{};
+  {
+    const WithoutGil release;
+    const FloatState floats;
+    const ToFixedFn add = to_fixed_fn(static_cast<Dtype>(dtype), static_cast<FixedMode>(mode));
+    found = add(reinterpret_cast<int64_t*>(sums), reinterpret_cast<const void*>(values), count,
+                exponent);
+  }
+  return nb::make_tuple(found.largest, found.special);
+}
+
+void round_fixed_sums(uintptr_t values, uintptr_t sums, int dtype, size_t count, int exponent,
+                      int64_t divisor) {
+  const WithoutGil release;
+  const FloatState floats;
+  from_fixed_fn(static_cast<Dtype>(dtype))(reinterpret_cast<void*>(values),
+                                           reinterpret_cast<const int64_t*>(sums), count, exponent,
+                                           divisor);
+}
+
 const char* kernel_level() {
   const Kernels* const best = &best_kernels();
   if (best == find_kernels(Level::kV4)) return "AVX-512";
@@ -76,6 +99,10 @@ void bind_math(nb::module_& m) {
         "Whether numbers that travel in this format can be reduced so.");
   m.def("feed_back", &give_back_lost, "codec"_a, "numbers"_a, "residual"_a, "count"_a,
         "Error feedback on float32 at addresses; see math/codec.h.");
+  m.def("add_fixed", &add_fixed, "sums"_a, "values"_a, "dtype"_a, "count"_a, "exponent"_a, "mode"_a,
+        "Adds numbers at an address to integers at another; see math/fixed_point.h.");
+  m.def("round_fixed", &round_fixed_sums, "values"_a, "sums"_a, "dtype"_a, "count"_a, "exponent"_a,
+        "divisor"_a, "Rounds such sums; see math/fixed_point.h.");
   m.def("kernel_level", &kernel_level,
         "The instructions that reductions use here: AVX-512, AVX2, or baseline, all others.");
 

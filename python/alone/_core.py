@@ -404,6 +404,20 @@ def feed_back(codec: int, numbers: int, residual: int, count: int) -> None:
     raise ValueError(f"{_WHERE} encodes nothing and has no error feedback: use Linux")
 
 
+def add_fixed(
+    sums: int, values: int, dtype: int, count: int, exponent: int, mode: int
+) -> tuple[int, bool]:
+    """Raise ValueError: there are no sums in fixed point."""
+    raise ValueError(f"{_WHERE} has no reproducible sums: use Linux")
+
+
+def round_fixed(
+    values: int, sums: int, dtype: int, count: int, exponent: int, divisor: int
+) -> None:
+    """Raise ValueError, as `add_fixed`."""
+    raise ValueError(f"{_WHERE} has no reproducible sums: use Linux")
+
+
 def kernel_level() -> str:
     """Return what reductions use."""
     return "NumPy"

@@ -16,5 +16,23 @@ def sample_seed(seed: int, epoch: int, sample: int) -> int:
     Returns:
         A number of 63 bits.
     """
-    text = f"{seed} {epoch} {sample}".encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
+    return _number(f"{seed} {epoch} {sample}")
+
+
+def part_seed(seed: int, epoch: int, position: int, part: int) -> int:
+    """Return a seed for the random numbers of one part of a step, wherever it is computed.
+
+    Args:
+        seed: The seed of the training.
+        epoch: Its number.
+        position: How many samples of the epoch were used before the step.
+        part: The number of the part.
+
+    Returns:
+        A number of 63 bits.
+    """
+    return _number(f"{seed} {epoch} {position} part {part}")
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1

@@ -23,6 +23,7 @@ from sirtaki.torch.gradients.parameters import name_of_unnamed, name_parameters,
 from sirtaki.torch.gradients.reducer import GradientReducer
 from sirtaki.torch.gradients.wrapping import Wrapper, adopt
 from sirtaki.torch.ops.allreduce import allreduce
+from sirtaki.torch.reproducible.optimizer import reproducible_optimizer
 
 
 class _DistributedOptimizer(Wrapper):
@@ -93,6 +94,10 @@ class _DistributedOptimizer(Wrapper):
         self._forget_gradients()
         super().load_state_dict(state_dict)
         self._reducer.feedback.load(state_dict, self._parameters())
+
+    @property
+    def _holds_gradients(self) -> bool:
+        return self._reducer.busy
 
     def _forget_gradients(self) -> None:
         """Drop the gradients being reduced."""
@@ -242,6 +247,7 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
     skip_unused: bool = False,
+    reproducible: bool = False,
 ) -> torch.optim.Optimizer:
     """Return an optimizer that reduces gradients over all ranks before each step.
 
@@ -270,6 +276,8 @@ def DistributedOptimizer(
         skip_unused: skip parameters for which no rank has a gradient, as the wrapped optimizer
             does. The ranks agree on them in each step, with one more small reduction. Otherwise
             they get zero gradients, which momentum and weight decay act on.
+        reproducible: take gradients from ``TorchState.parts()``, whose sums have the same bits on
+            any number of ranks. With Average they are divided by the number of parts.
 
     Raises:
         TypeError: `optimizer` is not a `torch.optim.Optimizer`.
@@ -294,6 +302,16 @@ def DistributedOptimizer(
     ranks = size_of(process_set)
     unnamed = name_of_unnamed(process_set)
     names = name_parameters(optimizer.param_groups, named_parameters, unnamed)
+    if reproducible:
+        unfit = {
+            "compression": compression is not Compression.none,
+            "backward_passes_per_step": backward_passes_per_step != 1,
+            "gradient_predivide_factor": gradient_predivide_factor != 1.0,
+            "groups": groups is not None,
+            "sparse_as_dense": sparse_as_dense,
+            "process_set": process_set is not global_process_set,
+        }
+        return reproducible_optimizer(optimizer, names, op, unfit)
     buckets = partition(optimizer.param_groups, names, groups, process_set)
     if op == Adasum and ranks > 1 and process_set.included():
         return distributed_adasum_optimizer(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn, sample_seed
-from sirtaki.torch.elastic.batches import ConstantBatchSampler
 from sirtaki.torch.elastic.handlers import StateHandler
 from sirtaki.torch.elastic.sampler import ElasticSampler
 from sirtaki.torch.elastic.state import (
@@ -11,6 +10,7 @@ from sirtaki.torch.elastic.state import (
     get_handler_registry,
     set_handler_registry,
 )
+from sirtaki.torch.reproducible.batches import ConstantBatchSampler
 
 __all__ = [
     "ConstantBatchSampler",

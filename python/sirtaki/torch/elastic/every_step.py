@@ -7,12 +7,10 @@ detect the loss of a peer, its parameters and its optimizer's state are those of
 from __future__ import annotations
 
 import copy
-import random
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import torch
 
 from sirtaki.torch.elastic.handlers import ModelStateHandler, OptimizerStateHandler, alike
@@ -87,8 +85,7 @@ class KeptOptimizerHandler(OptimizerStateHandler):
     @property
     def is_between_steps(self) -> bool:
         """Return whether no gradients wait for a step."""
-        reducer = getattr(self.value, "_reducer", None)
-        return reducer is None or not reducer.busy
+        return not getattr(self.value, "_holds_gradients", False)
 
     def save(self) -> None:
         """See `StateHandler`."""
@@ -114,24 +111,6 @@ class KeptOptimizerHandler(OptimizerStateHandler):
                 group.update(values)
 
         return undo
-
-
-class RandomStates:
-    """The states of this process's random generators: Python's, NumPy's and PyTorch's."""
-
-    def __init__(self) -> None:
-        self._python = random.getstate()
-        self._numpy = np.random.get_state()
-        self._torch = torch.get_rng_state()
-        self._cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
-
-    def restore(self) -> None:
-        """Restore the generators' states."""
-        random.setstate(self._python)
-        np.random.set_state(self._numpy)
-        torch.set_rng_state(self._torch)
-        if self._cuda is not None:
-            torch.cuda.set_rng_state(self._cuda)
 
 
 def applies_whole_steps(values: Iterable[Any]) -> bool:

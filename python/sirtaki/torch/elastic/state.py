@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, overload
 
 import torch
 
@@ -11,7 +12,6 @@ from sirtaki.elastic.state import ObjectState, Version, require_names, say_uncom
 from sirtaki.torch.elastic.every_step import (
     KeptModelHandler,
     KeptOptimizerHandler,
-    RandomStates,
     applies_whole_steps,
     in_backward_optimizers,
 )
@@ -23,6 +23,9 @@ from sirtaki.torch.elastic.handlers import (
 )
 from sirtaki.torch.elastic.sampler import ElasticSampler
 from sirtaki.torch.functions import broadcast_object
+from sirtaki.torch.reproducible.parts import Part
+from sirtaki.torch.reproducible.randoms import RandomStates
+from sirtaki.torch.reproducible.steps import Steps
 
 Registry = list[tuple[type[Any], type[StateHandler]]]
 _registry: Registry = [
@@ -61,6 +64,8 @@ class TorchState(ObjectState):
             become attributes.
     """
 
+    _parts: Steps
+
     def __init__(
         self,
         model: torch.nn.Module | None = None,
@@ -75,6 +80,7 @@ class TorchState(ObjectState):
         kept = every_step and applies_whole_steps(kwargs.values()) and not hidden
         object.__setattr__(self, "_every_step", every_step)
         object.__setattr__(self, "_kept", kept)
+        object.__setattr__(self, "_parts", Steps())
         handlers = {n: made for n, value in kwargs.items() if (made := _handler(value, kept))}
         object.__setattr__(self, "_handlers", handlers)
         objects = {name: value for name, value in kwargs.items() if name not in handlers}
@@ -84,6 +90,42 @@ class TorchState(ObjectState):
         # The generators' states when a loss was detected: after the next step's forward pass.
         self._ahead: RandomStates | None = None
         super().__init__(broadcast_object, world_state.rank, **objects)
+
+    @overload
+    def parts(self) -> Iterator[Part]: ...
+
+    @overload
+    def parts(self, loader: Any) -> Iterator[tuple[Part, Any]]: ...
+
+    def parts(self, loader: Any = None) -> Iterator[Any]:
+        """Return the parts of the next step that this rank computes.
+
+        The loop ends when all ranks have computed theirs; the parameters then have the gradients of
+        the whole step, the same bits on any number of ranks. The state needs an optimizer made with
+        ``reproducible=True``, its models, and a `ConstantBatchSampler`. Random numbers and buffers
+        belong to the part within ``with part:``. The parts of a step come again if a gradient has
+        grown too much for its sum.
+
+        Args:
+            loader: A `DataLoader` with the sampler as `batch_sampler`.
+
+        Returns:
+            An iterator of `Part`, with a loader of pairs of a part and its batch.
+
+        Raises:
+            ValueError: The state lacks something, or ranks differ in their settings.
+            RuntimeError: The epoch has no step left, the number of threads has changed, or a rank
+                has left the loop of a step before its end.
+        """
+        values = [handler.value for handler in self._handlers.values()]
+        if loader is None:
+            return self._parts.parts(values)
+        return self._parts.batches(values, loader)
+
+    @property
+    def reported(self) -> dict[str, float]:
+        """The means over all parts of the last step of what ``part.report()`` was given."""
+        return self._parts.reported
 
     def save(self) -> None:
         """Copy the state into this process's memory; with `every_step`, all but the parameters."""
@@ -97,6 +139,7 @@ class TorchState(ObjectState):
 
     def restore(self) -> None:
         """Restore the last saved state; with `every_step`, the last complete step."""
+        self._parts.forget()
         if self._every_step:
             self._ahead = RandomStates()
         if self._kept and self._steps.applied != self._steps.marked:
@@ -148,6 +191,7 @@ class TorchState(ObjectState):
 
     def reset(self) -> None:
         """Adapt samplers to a new world."""
+        self._parts.forget()
         for handler in self._handlers.values():
             handler.reset()
 

@@ -16,8 +16,8 @@ class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
     The batch of a step has `parts` parts of `batch_size` samples. Rank r of n computes `passes` of
     them: every n-th one, starting at the r-th. So each step has the same samples in any world. Pass
     it to a loader as `batch_sampler`, call ``optimizer.share_batch(sampler.passes, sampler.parts)``
-    in each new world, and step after `passes` batches. At the end of an epoch a few samples are
-    repeated to fill the last step.
+    in each new world, and step after `passes` batches; or iterate over ``state.parts()``. At the
+    end of an epoch a few samples are repeated to fill the last step.
 
     Args:
         dataset: The dataset to sample; only its length matters.
@@ -42,6 +42,7 @@ class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
         self.seed = seed
         self.epoch = 0
         self.processed_num = 0
+        self._ordered: tuple[object, list[int]] | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -52,8 +53,8 @@ class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
                 f"ConstantBatchSampler: {size} ranks cannot share {self.parts} parts; give parts= "
                 "at least --max-np"
             )
-        self._mine = range(rank, self.parts, size)
-        self.passes = len(self._mine)
+        self.mine = range(rank, self.parts, size)
+        self.passes = len(self.mine)
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch, with all samples unused."""
@@ -62,9 +63,35 @@ class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def record_step(self) -> None:
         """Record that all ranks have done a step; call it before ``state.commit()``."""
-        self.processed_num = min(
-            self.processed_num + self.parts * self.batch_size, len(self.dataset)
-        )
+        self.processed_num = self.after_step
+
+    @property
+    def after_step(self) -> int:
+        """The number of samples used after the next step."""
+        return min(self.processed_num + self.parts * self.batch_size, len(self.dataset))
+
+    @property
+    def steps_left(self) -> int:
+        """The number of steps until the end of the epoch."""
+        return -(-(len(self.dataset) - self.processed_num) // (self.parts * self.batch_size))
+
+    def step_samples(self) -> list[list[int]]:
+        """Return the samples of each part of the next step, on any rank."""
+        return self._parts_at(self._order(), self.processed_num)
+
+    def _order(self) -> list[int]:
+        key = (len(self.dataset), self.shuffle, self.seed, self.epoch)
+        if self._ordered is None or self._ordered[0] != key:
+            order = plan.order(len(self.dataset), self.shuffle, (self.seed, self.epoch))
+            self._ordered = (key, order.tolist())
+        return self._ordered[1]
+
+    def _parts_at(self, order: list[int], begin: int) -> list[list[int]]:
+        step = self.parts * self.batch_size
+        batch = order[begin : begin + step]
+        while len(batch) < step:
+            batch += order[: step - len(batch)]
+        return [batch[at : at + self.batch_size] for at in range(0, step, self.batch_size)]
 
     def state_dict(self) -> Position:
         """Return the position in the epoch."""
@@ -76,15 +103,10 @@ class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
         self.processed_num = state_dict["processed_num"]
 
     def __iter__(self) -> Iterator[list[int]]:
-        order = plan.order(len(self.dataset), self.shuffle, (self.seed, self.epoch)).tolist()
-        step = self.parts * self.batch_size
-        for begin in range(self.processed_num, len(order), step):
-            batch = order[begin : begin + step]
-            while len(batch) < step:
-                batch += order[: step - len(batch)]
-            for part in self._mine:
-                yield batch[part * self.batch_size : (part + 1) * self.batch_size]
+        order = self._order()
+        for begin in range(self.processed_num, len(order), self.parts * self.batch_size):
+            parts = self._parts_at(order, begin)
+            yield from (parts[part] for part in self.mine)
 
     def __len__(self) -> int:
-        step = self.parts * self.batch_size
-        return -(-(len(self.dataset) - self.processed_num) // step) * self.passes
+        return self.steps_left * self.passes

@@ -1,0 +1,1 @@
+"""Training with the same bits on any number of ranks."""

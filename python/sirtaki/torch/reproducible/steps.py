@@ -1,0 +1,138 @@
+"""The steps of a training loop that is written in parts, and the batches of a loader for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from sirtaki.elastic.seeds import part_seed
+from sirtaki.torch.reproducible.batches import ConstantBatchSampler
+from sirtaki.torch.reproducible.optimizer import is_reproducible
+from sirtaki.torch.reproducible.parts import Part, StepParts, StepPlan
+from sirtaki.torch.reproducible.randoms import RandomStates, seed_all
+
+
+class Steps:
+    """The current step of a state, and what its parts have reported."""
+
+    def __init__(self) -> None:
+        self.reported: dict[str, float] = {}
+        self._current: StepParts | None = None
+        self._batches: _Batches | None = None
+
+    def forget(self) -> None:
+        """Drop the current step, whose world is lost."""
+        self._current = self._batches = None
+
+    def parts(self, values: Sequence[Any]) -> StepParts:
+        """Begin a step with the optimizer, the sampler and the modules among these values.
+
+        Raises:
+            ValueError: One is missing or does not fit.
+            RuntimeError: The step before has not ended, or the epoch has.
+        """
+        optimizer = _only(values, torch.optim.Optimizer, "an optimizer")
+        if not is_reproducible(optimizer):
+            raise ValueError(
+                "state.parts() needs an optimizer made by "
+                "hvd.DistributedOptimizer(..., reproducible=True)"
+            )
+        sampler = self._sampler(values)
+        current = self._current
+        if current is not None and not current.is_done:
+            self._current = None
+            current.abandon()
+        models = [each for each in values if isinstance(each, torch.nn.Module)]
+        self._current = StepParts(optimizer, models, plan_of(sampler), self.reported)
+        return self._current
+
+    def batches(self, values: Sequence[Any], loader: Any) -> Iterator[tuple[Part, Any]]:
+        """Begin a step whose parts come with their batches.
+
+        Raises:
+            ValueError: The loader's `batch_sampler` is not the state's sampler; or as `parts`.
+            RuntimeError: As `parts`.
+        """
+        sampler = self._sampler(values)
+        if getattr(loader, "batch_sampler", None) is not sampler:
+            raise ValueError(
+                "state.parts(loader) needs a loader of this state's sampler: "
+                "DataLoader(data, batch_sampler=sampler)"
+            )
+        parts = self.parts(values)
+        if self._batches is None or not self._batches.go_on(loader, sampler):
+            self._batches = _Batches(loader, sampler)
+        batches = self._batches
+        return ((part, batches.of(part.index)) for part in parts)
+
+    @staticmethod
+    def _sampler(values: Sequence[Any]) -> ConstantBatchSampler:
+        found: ConstantBatchSampler = _only(values, ConstantBatchSampler, "a ConstantBatchSampler")
+        return found
+
+
+class _Batches:
+    """A loader's batches, in the order in which the sampler gives out this rank's parts."""
+
+    def __init__(self, loader: Any, sampler: ConstantBatchSampler) -> None:
+        self._loader = loader
+        self._share = sampler.mine
+        self._epoch = sampler.epoch
+        self._after = sampler.after_step
+        self._of_step: dict[int, Any] = {}
+        # The loader draws the seeds of its workers, which must not depend on the rank's history.
+        before = RandomStates()
+        seed_all(part_seed(sampler.seed, sampler.epoch, sampler.processed_num, -1))
+        self._iterator = iter(loader)
+        before.restore()
+
+    def go_on(self, loader: Any, sampler: ConstantBatchSampler) -> bool:
+        """Return whether the next batches are those of the sampler's step."""
+        fits = (
+            loader is self._loader
+            and sampler.mine is self._share
+            and sampler.epoch == self._epoch
+            and sampler.processed_num == self._after
+        )
+        self._after = sampler.after_step
+        self._of_step = {}
+        return fits
+
+    def of(self, part: int) -> Any:
+        """Return the batch of a part, again if the step is computed again."""
+        if part not in self._of_step:
+            self._of_step[part] = next(self._iterator)
+        return self._of_step[part]
+
+
+def plan_of(sampler: ConstantBatchSampler) -> StepPlan:
+    """Return what the sampler's next step computes.
+
+    Raises:
+        RuntimeError: The epoch has no step left.
+    """
+    if sampler.steps_left == 0:
+        raise RuntimeError(
+            f"epoch {sampler.epoch} has no step left (sampler.steps_left is 0): call "
+            "sampler.set_epoch() with the next epoch before state.parts()"
+        )
+    return StepPlan(
+        sampler.parts,
+        sampler.mine,
+        sampler.step_samples(),
+        sampler.seed,
+        sampler.epoch,
+        sampler.processed_num,
+    )
+
+
+def _only(values: Sequence[Any], kind: type[Any], what: str) -> Any:
+    found = [each for each in values if isinstance(each, kind)]
+    if len(found) != 1:
+        raise ValueError(
+            f"state.parts() needs a TorchState with {what}, and this one has {len(found)}: pass "
+            "model, optimizer and sampler to it"
+        )
+    return found[0]
