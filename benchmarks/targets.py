@@ -170,6 +170,16 @@ def check_compressed_step(cases: dict[str, Any]) -> list[Check]:
     return checks
 
 
+def check_reproducible(cases: dict[str, Any]) -> list[Check]:
+    """Return the targets of steps with exact sums, of the times without."""
+    most = [1.8, 1.25, 1.7, 1.05]
+    checks = []
+    for limit, (title, table) in zip(most, cases.items(), strict=True):
+        plain, exact, *_ = (taken["median"] for taken in table.values())
+        checks.append(at_most(title, limit, exact / plain))
+    return checks
+
+
 def check_pairs(cases: dict[str, Any]) -> list[Check]:
     """Return the targets of messages that were measured, on one host and on two."""
     checks = []

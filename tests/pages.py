@@ -240,7 +240,9 @@ def _type_all(terminal: Terminal, block: Block) -> str | None:
     """
     until = time.monotonic() + (LIMIT if "beside" in block.notes else 0)
     while True:
-        wrong = next(filter(None, (_wrong(terminal, block, step) for step in steps_of(block))), None)
+        wrong = next(
+            filter(None, (_wrong(terminal, block, step) for step in steps_of(block))), None
+        )
         if wrong is None or time.monotonic() > until:
             return wrong
         time.sleep(0.5)

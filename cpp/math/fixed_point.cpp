@@ -34,8 +34,8 @@ uint32_t round_fixed(uint64_t magnitude, int exponent, int64_t divisor, RoundTo 
   const Wide quotient = scaled / parts;  // of at least 33 bits, more than any precision
   const bool inexact = scaled % parts != 0;
   const auto upper = static_cast<uint64_t>(quotient >> 64);
-  const int bits = upper != 0 ? 64 + std::bit_width(upper)
-                              : std::bit_width(static_cast<uint64_t>(quotient));
+  const int bits =
+      upper != 0 ? 64 + std::bit_width(upper) : std::bit_width(static_cast<uint64_t>(quotient));
   // The last bit that is kept is that of 2^last.
   const int last = std::max(bits - format.precision - kAhead - exponent, format.least);
   const int dropped = last + kAhead + exponent;

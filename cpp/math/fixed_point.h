@@ -11,7 +11,8 @@ namespace sirtaki {
 // 2^-exponent, multiples are added as integers, and the sum is rounded once. Of float32, bfloat16
 // and float16. All of it is integer arithmetic, or corrected by it: no mode of the thread matters.
 
-/// The largest magnitude of finite numbers, as the bits of a float32, and whether there were others.
+/// The largest magnitude of finite numbers, as the bits of a float32, and whether there were
+/// others.
 struct Magnitudes {
   uint32_t largest;
   bool special;  ///< an infinity or NaN, which counts as 0 in the sums
@@ -39,8 +40,8 @@ FromFixedFn from_fixed_fn(Dtype dtype);
 /// A floating-point format with at most 24 bits of precision, in terms of which one number is
 /// rounded.
 struct RoundTo {
-  int precision;     ///< bits of the significand
-  int least;         ///< the exponent of the smallest subnormal number
+  int precision;      ///< bits of the significand
+  int least;          ///< the exponent of the smallest subnormal number
   uint32_t infinity;  ///< its bits
 };
 

@@ -148,23 +148,39 @@ struct FromDouble {
   static constexpr int64_t kLargest = kInfinity - (int64_t{1} << kShift);
 };
 
-// Rounds in float64, whose error is at most two units; returns for which numbers it may decide.
+// How sums are rounded: factor is 1 / whole, and whole is divisor * 2^exponent.
+struct Rounding {
+  double factor;
+  double whole;
+};
+
+// Float64 finds the two numbers of the format between which a result lies, and the product of their
+// middle and `whole` decides. That is exact for sums below 2^53 and divisors below 2^28. Returns
+// which results may be wrong: of larger sums near a middle, and outside the normal numbers.
 template <typename Format>
-SIRTAKI_INLINE Fixed round_vector(Byte* to, const int64_t* sums, double factor) {
+SIRTAKI_INLINE Fixed round_vector(Byte* to, const int64_t* sums, const Rounding& rounding) {
   using From = FromDouble<Format>;
   using Words = typename LanesOf<typename Format::Word, kFixedLanes>::type;
   constexpr int64_t kNear = 4;
+  constexpr int64_t kBelow = 2 * From::kHalf - 1;
   constexpr int kSign = 8 * sizeof(typename Format::Word) - 1;
   const Fixed sum = load<Fixed>(reinterpret_cast<const Byte*>(sums));
   const Fixed nonzero = sum != 0;
-  const Fixed magnitude = __builtin_bit_cast(Fixed, to_double(sum) * factor) & INT64_MAX;
-  const Fixed from_tie = (magnitude & (2 * From::kHalf - 1)) - (From::kHalf - kNear);
-  const Fixed tie = (from_tie >= 0) & (from_tie <= 2 * kNear);
-  const Fixed outside = (magnitude < From::kLeast) | (magnitude >= From::kLargest);
-  const Fixed rounded = (magnitude - (From::kExponents << 52) + From::kHalf) >> From::kShift;
+  const Fixed absolute = __builtin_bit_cast(Fixed, to_double(sum)) & INT64_MAX;
+  const auto size = __builtin_bit_cast(Doubles, absolute);
+  const Fixed quotient = __builtin_bit_cast(Fixed, size * rounding.factor);
+  const Fixed middle = (quotient & ~kBelow) | From::kHalf;
+  const Doubles at_middle = __builtin_bit_cast(Doubles, middle) * rounding.whole;
+  const Fixed lower = quotient >> From::kShift;
+  const Fixed up = (size > at_middle) | ((size == at_middle) & ((lower & 1) != 0));
+  const Fixed rounded = lower - (From::kExponents << (52 - From::kShift)) - up;
   const Fixed sign = (sum < 0) & (int64_t{1} << kSign);
   store(to, __builtin_convertvector((rounded & nonzero) | sign, Words));
-  return nonzero & (tie | outside);
+  const Fixed from_middle = (quotient & kBelow) - (From::kHalf - kNear);
+  const Fixed near = (from_middle >= 0) & (from_middle <= 2 * kNear);
+  const Fixed large = absolute >= int64_t{1023 + 53} << 52;
+  const Fixed outside = (quotient < From::kLeast) | (quotient >= From::kLargest);
+  return nonzero & ((near & large) | outside);
 }
 
 template <typename Format>
@@ -187,13 +203,15 @@ void from_fixed(void* values, const int64_t* sums, size_t count, int exponent, i
   constexpr size_t kVectors = 8;
   constexpr size_t kBlock = kVectors * kFixedLanes;
   Byte* const to = static_cast<Byte*>(values);
-  const double unit = __builtin_bit_cast(double, int64_t{1023 - exponent} << 52);
-  const double factor = unit / static_cast<double>(divisor);
+  const double unit = __builtin_bit_cast(double, int64_t{1023 + exponent} << 52);
+  const double whole = unit * static_cast<double>(divisor);
+  const Rounding rounding{1.0 / whole, whole};
+  const size_t in_vectors = divisor < int64_t{1} << 28 ? count : 0;
   size_t at = 0;
-  for (; at + kBlock <= count; at += kBlock) {
+  for (; at + kBlock <= in_vectors; at += kBlock) {
     Fixed doubtful{};
     for (size_t i = at; i < at + kBlock; i += kFixedLanes) {
-      doubtful |= round_vector<Format>(to + i * kBytes, sums + i, factor);
+      doubtful |= round_vector<Format>(to + i * kBytes, sums + i, rounding);
     }
     int64_t any = 0;
     for (size_t i = 0; i < kFixedLanes; ++i) any |= doubtful[i];
@@ -202,9 +220,9 @@ void from_fixed(void* values, const int64_t* sums, size_t count, int exponent, i
   round_exactly<Format>(to + at * kBytes, sums + at, count - at, exponent, divisor);
 }
 
-#define SIRTAKI_FIXED(Format)                                                           \
-  {{add_fixed<Format, FixedMode::kMeasure>, add_fixed<Format, FixedMode::kSet>,         \
-    add_fixed<Format, FixedMode::kAdd>},                                                \
+#define SIRTAKI_FIXED(Format)                                                   \
+  {{add_fixed<Format, FixedMode::kMeasure>, add_fixed<Format, FixedMode::kSet>, \
+    add_fixed<Format, FixedMode::kAdd>},                                        \
    from_fixed<Format>}
 
 }  // namespace

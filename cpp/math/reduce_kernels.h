@@ -211,16 +211,28 @@ constexpr Codec kCodecs[] = {
     codec_of_blocks<Int8>(),
 };
 
-#define SIRTAKI_KERNELS                                                                            \
-  {{SIRTAKI_BOOLS, SIRTAKI_INTEGERS(uint8_t), SIRTAKI_INTEGERS(int8_t), SIRTAKI_INTEGERS(int16_t), \
-    SIRTAKI_INTEGERS(int32_t), SIRTAKI_INTEGERS(int64_t), SIRTAKI_FLOATS(Float16),                 \
-    SIRTAKI_FLOATS(Brain16), SIRTAKI_FLOATS(Float32), SIRTAKI_FLOATS(Float64),                     \
-    SIRTAKI_INTEGERS(uint16_t), SIRTAKI_INTEGERS(uint32_t), SIRTAKI_INTEGERS(uint64_t),            \
-    SIRTAKI_COMPLEX(Halves<HalfCode>), SIRTAKI_COMPLEX(Float32), SIRTAKI_COMPLEX(Float64)},        \
-   {SIRTAKI_TILES(float), SIRTAKI_TILES(double)},                                                  \
-   kCodecs,                                                                                        \
-   sizeof kCodecs / sizeof(Codec),                                                                 \
-   {SIRTAKI_FIXED(FixedF32), SIRTAKI_FIXED(FixedBF16), SIRTAKI_FIXED(FixedF16)}}
+#define SIRTAKI_KERNELS                                                                           \
+  {                                                                                               \
+    {SIRTAKI_BOOLS,                                                                               \
+     SIRTAKI_INTEGERS(uint8_t),                                                                   \
+     SIRTAKI_INTEGERS(int8_t),                                                                    \
+     SIRTAKI_INTEGERS(int16_t),                                                                   \
+     SIRTAKI_INTEGERS(int32_t),                                                                   \
+     SIRTAKI_INTEGERS(int64_t),                                                                   \
+     SIRTAKI_FLOATS(Float16),                                                                     \
+     SIRTAKI_FLOATS(Brain16),                                                                     \
+     SIRTAKI_FLOATS(Float32),                                                                     \
+     SIRTAKI_FLOATS(Float64),                                                                     \
+     SIRTAKI_INTEGERS(uint16_t),                                                                  \
+     SIRTAKI_INTEGERS(uint32_t),                                                                  \
+     SIRTAKI_INTEGERS(uint64_t),                                                                  \
+     SIRTAKI_COMPLEX(Halves<HalfCode>),                                                           \
+     SIRTAKI_COMPLEX(Float32),                                                                    \
+     SIRTAKI_COMPLEX(Float64)},                                                                   \
+        {SIRTAKI_TILES(float), SIRTAKI_TILES(double)}, kCodecs, sizeof kCodecs / sizeof(Codec), { \
+      SIRTAKI_FIXED(FixedF32), SIRTAKI_FIXED(FixedBF16), SIRTAKI_FIXED(FixedF16)                  \
+    }                                                                                             \
+  }
 
 }  // namespace
 }  // namespace sirtaki

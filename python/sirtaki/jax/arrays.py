@@ -11,7 +11,7 @@ import numpy as np
 
 from sirtaki._core import DTYPES
 from sirtaki.core.operations.collectives import Collectives
-from sirtaki.core.operations.grouping import by_key, part_name
+from sirtaki.core.operations.groups import by_key, part_name
 from sirtaki.core.operations.reduction import check_reduction
 from sirtaki.numpy.arrays import TENSORS, Array, check_array, dtype_of
 

@@ -283,17 +283,7 @@ def DistributedOptimizer(
         TypeError: `optimizer` is not a `torch.optim.Optimizer`.
         ValueError: another argument is wrong.
     """
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise TypeError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
-    if isinstance(optimizer, Wrapper):
-        raise ValueError("the optimizer is a DistributedOptimizer already")
-    if backward_passes_per_step <= 0:
-        raise ValueError("backward_passes_per_step must be > 0")
-    if op == Adasum and feeds_back(compression):
-        name = compression.__qualname__
-        raise ValueError(f"op=Adasum cannot be used with {name}, which is for sums")
-    if op == Adasum and skip_unused:
-        raise ValueError("op=Adasum cannot be used with skip_unused, which is for gradients")
+    _require_arguments(optimizer, compression, backward_passes_per_step, op, skip_unused)
     reduction = predivided(op, gradient_predivide_factor, process_set)
     if num_groups:
         warnings.warn("num_groups is deprecated, use groups", DeprecationWarning, stacklevel=2)
@@ -336,3 +326,23 @@ def DistributedOptimizer(
         for bucket in buckets:
             reducer.add_bucket(bucket, [names[p] for p in bucket])
     return distributed
+
+
+def _require_arguments(
+    optimizer: torch.optim.Optimizer,
+    compression: type[Compressor],
+    passes: int,
+    op: int,
+    skip_unused: bool,
+) -> None:
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    if isinstance(optimizer, Wrapper):
+        raise ValueError("the optimizer is a DistributedOptimizer already")
+    if passes <= 0:
+        raise ValueError("backward_passes_per_step must be > 0")
+    if op == Adasum and feeds_back(compression):
+        name = compression.__qualname__
+        raise ValueError(f"op=Adasum cannot be used with {name}, which is for sums")
+    if op == Adasum and skip_unused:
+        raise ValueError("op=Adasum cannot be used with skip_unused, which is for gradients")

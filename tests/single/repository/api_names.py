@@ -413,7 +413,7 @@ MORE_PARAMETERS = {
     "allgather_object": ["process_set"],
     "SyncBatchNorm": ["process_set"],
     "_DistributedOptimizer.zero_grad": ["*args", "**kwargs"],
-    "DistributedOptimizer": ["skip_unused"],
+    "DistributedOptimizer": ["skip_unused", "reproducible"],
     "run": ["host_discovery"],
     "ElasticSampler": ["even"],
 }
@@ -440,7 +440,7 @@ DIFFERENCES = {
     "_DistributedOptimizer.zero_grad": (
         "discards gradients that are being reduced (Horovod: `AssertionError`)"
     ),
-    "DistributedOptimizer": "also takes `skip_unused`",
+    "DistributedOptimizer": "also takes `skip_unused` and `reproducible`",
     "broadcast_object": "`obj` may be left out where it is not sent",
     "run": "`num_proc` is None by default, which means 1, so that `np` can be told apart; "
     "also takes `host_discovery`",

@@ -14,7 +14,7 @@ __all__ = [
     "SET",
     "add_fixed",
     "exponent_for",
-    "reaches_limit",
+    "fits",
     "round_fixed",
 ]
 
@@ -29,6 +29,8 @@ _BITS = 61
 _MOST_EXPONENT = 149
 # How many doublings a magnitude may grow from one step to the next.
 _MARGIN = 12
+# How many it may shrink: its sum then still has 26 bits and more.
+_SHRINKAGE = 20
 _INFINITY = 0x7F800000
 
 
@@ -43,16 +45,17 @@ def exponent_for(largest: int, terms: int) -> int:
     return min(_MOST_EXPONENT, _room(terms) - _MARGIN - above)
 
 
-def reaches_limit(largest: int, exponent: int, terms: int) -> bool:
-    """Return whether the sum of this many numbers might not fit into an integer.
+def fits(largest: int, exponent: int, terms: int) -> bool:
+    """Return whether a sum of this many numbers fits, and is as precise as that of their format.
 
     Args:
-        largest: The bits of the largest magnitude, as a float32.
+        largest: The bits of the largest magnitude, as a float32; not 0.
         exponent: That of `add_fixed`.
         terms: How many are added.
     """
     above = _room(terms) - exponent
-    return largest >= (_INFINITY if above > 127 else (above + 127) << 23)
+    limit = _INFINITY if above > 127 else (above + 127) << 23
+    return largest < limit and exponent_for(largest, terms) - exponent <= _SHRINKAGE
 
 
 def _room(terms: int) -> int:

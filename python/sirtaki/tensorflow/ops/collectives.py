@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from sirtaki.core.operations import codecs
 from sirtaki.core.operations.compression import codec_of, compress_all, decompress_all
-from sirtaki.core.operations.grouping import by_key, part_name
+from sirtaki.core.operations.groups import by_key, part_name
 from sirtaki.core.operations.reduce_ops import Average, Sum
 from sirtaki.core.operations.reduction import resolve_op
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set

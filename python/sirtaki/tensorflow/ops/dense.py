@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from sirtaki.core.operations import codecs, kinds
 from sirtaki.core.operations.dtypes import CODES
-from sirtaki.core.operations.grouping import by_key
+from sirtaki.core.operations.groups import by_key
 from sirtaki.core.operations.reduction import check_op, check_reduction, check_scattered
 from sirtaki.core.world import state
 from sirtaki.core.world.participants import number_of, rank_of

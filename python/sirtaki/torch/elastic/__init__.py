@@ -11,12 +11,14 @@ from sirtaki.torch.elastic.state import (
     set_handler_registry,
 )
 from sirtaki.torch.reproducible.batches import ConstantBatchSampler
+from sirtaki.torch.reproducible.parts import Part
 
 __all__ = [
     "ConstantBatchSampler",
     "ElasticSampler",
     "HostsUpdatedInterrupt",
     "ObjectState",
+    "Part",
     "State",
     "StateHandler",
     "TorchState",

@@ -27,7 +27,7 @@ _log = logging.getLogger("sirtaki")
 
 
 class StepPlan(NamedTuple):
-    """What a step computes, the same on all ranks but for `mine`.
+    """What a step computes, the same on all ranks except for `mine`.
 
     Attributes:
         parts: How many parts there are.
@@ -176,7 +176,7 @@ class StepParts(Iterator[Part]):
         last = not self._left
         handles: list[int | None] = []
         for one in self._sums:
-            one.take()
+            one.take(last)
             if last:  # the sums move while the other gradients are rounded
                 handles.append(one.start())
         if last:
@@ -270,8 +270,8 @@ class StepParts(Iterator[Part]):
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         if world_state.rank() == 0:
             _log.info(
-                "the gradients of %s%s are the first ones or have grown more than 2^12 times: the "
-                "step is computed again",
+                "the gradients of %s%s are the first ones, or much larger or smaller than in the "
+                "step before: the step is computed again",
                 names[0],
                 more,
             )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -57,6 +57,7 @@ class GradientSum:
         self.exponent: int | None = None
         self._sum: torch.Tensor | None = None
         self._special: torch.Tensor | None = None
+        self._spare: torch.Tensor | None = None  # memory for the result
         self._empty = True
         _require(param, f"the parameter {name}")
         self._dtype = _CODES[param.dtype]
@@ -67,11 +68,15 @@ class GradientSum:
         self.exponent = (
             fixed_point.FLOAT16_EXPONENT if self.param.dtype == torch.float16 else exponent
         )
-        self._special = None
+        self._special = self._spare = None
         self._empty = True
 
-    def take(self) -> None:
-        """Add the parameter's gradient, the complete one of a part, and remove it."""
+    def take(self, last: bool) -> None:
+        """Add the parameter's gradient, the complete one of a part, and remove it.
+
+        Args:
+            last: Whether no part of this rank follows.
+        """
         grad, self.param.grad = self.param.grad, None
         if grad is None:
             return
@@ -87,6 +92,8 @@ class GradientSum:
             address, grad.data_ptr(), self._dtype, grad.numel(), self.exponent or 0, mode
         )
         self.seen = self.seen.and_also(Seen(True, largest, special))
+        if last:
+            self._spare = grad
         if special:
             rest = torch.where(torch.isfinite(grad), 0, grad)
             self._special = rest if self._special is None else self._special + rest
@@ -106,9 +113,11 @@ class GradientSum:
             seen: The gradients of all ranks.
             divisor: What the sum is divided by.
         """
+        grad, self._spare = self._spare, None
         if not seen.used:
             return
-        grad = self._laid_out()
+        if grad is None:
+            grad = self._laid_out()
         if self.exponent is None:  # all were zeros
             grad.zero_()
         else:
@@ -168,12 +177,7 @@ def exponents_after(
 
 
 def does_not_fit(one: GradientSum, seen: Seen, terms: int) -> bool:
-    """Return whether the sum is invalid, because a gradient grew or is the first one."""
+    """Return whether the gradients are the first ones, or too large or small for their sum."""
     if not seen.largest or one.param.dtype == torch.float16:
         return False
-    return one.exponent is None or fixed_point.reaches_limit(seen.largest, one.exponent, terms)
-
-
-def saved(exponents: Sequence[int | None], threads: int) -> Mapping[str, Any]:
-    """Return what the optimizer's state keeps."""
-    return {"exponents": list(exponents), "threads": threads}
+    return one.exponent is None or not fixed_point.fits(seen.largest, one.exponent, terms)

@@ -1,0 +1,80 @@
+"""Training has the same bits on any number of ranks, also after losses."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.elastic.test_jobs import QUICK
+from tests.single.launching import Job
+
+PROGRAM = (sys.executable, str(Path(__file__).with_name("reproducible.py")))
+PARTS = 12
+FEW = 8
+ALL = 500
+# In a part, between the exchange and the step, and between the step and the records of it.
+FAULTS = "1@2:part 2@3:before 0@4:after 3@6:commit"
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    job = Job()
+    yield job
+    job.wait_until_gone()
+
+
+def trained(job: Job, *flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    done = job.run(*flags, *PROGRAM, **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def hashes(done: subprocess.CompletedProcess[str]) -> set[str]:
+    return set(re.findall(r"<stdout>:hash (\w+)", done.stdout))
+
+
+def check_parts(done: subprocess.CompletedProcess[str], steps: int) -> None:
+    """All parts of each step were computed, each by one rank of the world that did the step."""
+    for step in range(steps):
+        lines = re.findall(rf"<stdout>:parts {step} (.*)", done.stdout)
+        computed = sorted(int(part) for line in lines for part in line.split())
+        assert computed == list(range(PARTS)), step
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["transformer", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lenet", "norm"))],
+)
+def test_any_number_of_ranks_gives_the_same_bits(job: Job, model: str) -> None:
+    found = set()
+    for ranks in (1, 3):
+        done = trained(job, "-np", str(ranks), MODEL=model, STEPS=str(FEW))
+        check_parts(done, FEW)
+        found |= hashes(done)
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "steps"),
+    [
+        ("norm", FEW),
+        pytest.param("norm", ALL, marks=pytest.mark.slow),
+        pytest.param("transformer", ALL, marks=pytest.mark.slow),
+        pytest.param("lenet", ALL, marks=pytest.mark.nightly),
+    ],
+)
+def test_a_job_that_loses_ranks_ends_as_one_undisturbed_rank(
+    job: Job, model: str, steps: int
+) -> None:
+    environment = {"MODEL": model, "STEPS": str(steps)}
+    alone = hashes(trained(job, "-np", "1", **environment))
+    flags = ("-np", "4", "--min-np", "1", *QUICK)
+    done = trained(job, *flags, **environment, FAULTS=FAULTS)
+    sizes = re.findall(r"\[\d+\]<stdout>:world (\d)", done.stdout)
+    assert len(set(sizes)) > 1, "ranks were lost"
+    assert hashes(done) == alone
