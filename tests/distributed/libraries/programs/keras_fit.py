@@ -32,11 +32,12 @@ if kind == "distributed optimizer":
     optimizer = hvd.DistributedOptimizer(optimizer)
 model.compile(optimizer, "mse")
 inputs, wanted = (tensor.numpy()[rank::size] for tensor in rows().tensors)
+batch = 8 // size
 if kind == "later":
-    model.fit(inputs[:4], wanted[:4], batch_size=4, shuffle=False, verbose=0)
+    model.fit(inputs[:batch], wanted[:batch], batch_size=batch, shuffle=False, verbose=0)
     hvd.DistributedOptimizer(model.optimizer)
 before = bytes_reduced()
-history = model.fit(inputs, wanted, batch_size=4, epochs=2, shuffle=False, verbose=0)
+history = model.fit(inputs, wanted, batch_size=batch, epochs=2, shuffle=False, verbose=0)
 tell(
     [variable.value for variable in model.trainable_variables],
     losses=history.history["loss"],
