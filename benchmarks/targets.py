@@ -180,6 +180,12 @@ def check_reproducible(cases: dict[str, Any]) -> list[Check]:
     return checks
 
 
+def check_balance(measured: dict[str, Any]) -> list[Check]:
+    """Return the target of shares that fit two ranks of different speeds."""
+    speed = measured["speeds"]["balance=True"]
+    return [at_least("of the speed of both ranks alone", 0.95, speed / sum(measured["alone"]))]
+
+
 def check_pairs(cases: dict[str, Any]) -> list[Check]:
     """Return the targets of messages that were measured, on one host and on two."""
     checks = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -356,3 +357,27 @@ def test_the_state_dict_has_what_the_next_step_needs() -> None:
             other.model(torch.ones(3)).backward()
         seen.append(part.index)
     assert len(seen) == len(set(seen)), "the step did not begin again"
+
+
+@several
+@pytest.mark.slow
+def test_a_slow_rank_gets_fewer_parts_of_the_same_step() -> None:
+    model = Weight()
+    state = state_of(model, samples=10**5)
+    state.sampler.balance = True
+    loader = torch.utils.data.DataLoader(torch.arange(10**5), batch_sampler=state.sampler)  # type: ignore[arg-type]
+    delay = 0.04 if hvd.rank() == 0 else 0.02
+    equal = len(state.sampler.mine)
+    began = time.monotonic()
+    while len(state.sampler.mine) == equal and time.monotonic() < began + 60:
+        for part, batch in state.parts(loader):
+            assert batch.tolist() == part.samples
+            with part:
+                time.sleep(delay)
+                model(torch.full((3,), float(part.index))).backward()
+        assert model.weight.grad.tolist() == [5.5] * 3
+        state.optimizer.step()
+        state.sampler.record_step()
+    together = hvd.allgather_object(state.sampler.mine)
+    assert sorted(part for mine in together for part in mine) == list(range(PARTS))
+    assert len(together[0]) < len(together[1])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Sequence, Sized
 
 import torch
 
 from sirtaki.data import plan
 from sirtaki.data.sampler import Position
+from sirtaki.torch.reproducible.shares import Shares, Spent, dealt
 
 
 class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
@@ -25,13 +26,22 @@ class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
         parts: At least the largest number of ranks, ideally a multiple of most sizes.
         shuffle: Whether the order is random and differs in each epoch.
         seed: The seed of the order; the same on all ranks.
+        balance: Whether ``state.parts()`` gives slow ranks fewer parts: in proportion to their
+            speeds, measured over seconds. A rank may get none for a while. Steps, not batches, are
+            then what ``len()`` counts.
 
     Raises:
         ValueError: There are more ranks than parts, or no samples.
     """
 
     def __init__(
-        self, dataset: Sized, batch_size: int, parts: int, shuffle: bool = True, seed: int = 0
+        self,
+        dataset: Sized,
+        batch_size: int,
+        parts: int,
+        shuffle: bool = True,
+        seed: int = 0,
+        balance: bool = False,
     ) -> None:
         if len(dataset) < 1 or batch_size < 1:
             raise ValueError("ConstantBatchSampler needs samples, and a positive batch_size")
@@ -40,8 +50,12 @@ class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
         self.parts = parts
         self.shuffle = shuffle
         self.seed = seed
+        self.balance = balance
         self.epoch = 0
         self.processed_num = 0
+        # How many samples a loader has asked for, and the positions from which shares apply.
+        self.given = 0
+        self._deals: list[tuple[int, list[int]]] = []
         self._ordered: tuple[object, list[int]] | None = None
         self.reset()
 
@@ -53,13 +67,51 @@ class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
                 f"ConstantBatchSampler: {size} ranks cannot share {self.parts} parts; give parts= "
                 "at least --max-np"
             )
-        self.mine = range(rank, self.parts, size)
-        self.passes = len(self.mine)
+        self._rank = rank
+        self.shares = Shares(self.parts, size)
+        self._deals = [(0, self._dealt())]
+        self._spent = Spent(0, 0)
+
+    @property
+    def mine(self) -> list[int]:
+        """The numbers of this rank's parts in the next step."""
+        return self._mine_at(self.processed_num)
+
+    @property
+    def passes(self) -> int:
+        """How many parts of the next step this rank computes."""
+        return len(self.mine)
 
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch, with all samples unused."""
         self.epoch = epoch
-        self.processed_num = 0
+        self.processed_num = self.given = 0
+        self._deals = [(0, self._deals[-1][1])]
+
+    def _dealt(self) -> list[int]:
+        return dealt(self.shares.counts)[self._rank]
+
+    def _mine_at(self, position: int) -> list[int]:
+        return next(mine for begin, mine in reversed(self._deals) if begin <= position)
+
+    def add_time(self, us: int) -> Spent:
+        """Add the time of a part, 0 for none; return what this rank has spent in this window."""
+        self._spent = Spent(self._spent.us + us, self._spent.parts + (us > 0))
+        return self._spent
+
+    def note(self, spent: Sequence[Spent], given: int) -> None:
+        """Note what all ranks have spent; share out the parts anew if a window is over.
+
+        Args:
+            spent: By rank, since the last window.
+            given: How many samples of the epoch loaders have asked for, the most of any rank.
+        """
+        if not self.shares.update(spent):
+            return
+        self._spent = Spent(0, 0)
+        mine = self._dealt()
+        if mine != self._deals[-1][1]:
+            self._deals.append((max(given, self.after_step), mine))
 
     def record_step(self) -> None:
         """Record that all ranks have done a step; call it before ``state.commit()``."""
@@ -105,8 +157,9 @@ class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         order = self._order()
         for begin in range(self.processed_num, len(order), self.parts * self.batch_size):
+            self.given = begin + self.parts * self.batch_size
             parts = self._parts_at(order, begin)
-            yield from (parts[part] for part in self.mine)
+            yield from (parts[part] for part in self._mine_at(begin))
 
     def __len__(self) -> int:
-        return self.steps_left * self.passes
+        return self.steps_left if self.balance else self.steps_left * self.passes

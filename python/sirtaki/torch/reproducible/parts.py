@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -21,9 +22,22 @@ from sirtaki.torch.reproducible import sums as exact
 from sirtaki.torch.reproducible.buffers import Buffers
 from sirtaki.torch.reproducible.optimizer import _ReproducibleOptimizer
 from sirtaki.torch.reproducible.randoms import RandomStates, seed_all
+from sirtaki.torch.reproducible.shares import Spent
 from sirtaki.torch.reproducible.sums import GradientSum, Seen
 
 _log = logging.getLogger("sirtaki")
+
+
+class Balanced(Protocol):
+    """Shares out parts in proportion to the ranks' speeds."""
+
+    given: int
+
+    def add_time(self, us: int) -> Spent:
+        """Add the time of a part; return what this rank has spent since the last window."""
+
+    def note(self, spent: Sequence[Spent], given: int) -> None:
+        """Note what all ranks have spent, and how many samples their loaders have asked for."""
 
 
 class StepPlan(NamedTuple):
@@ -36,6 +50,7 @@ class StepPlan(NamedTuple):
         seed: The seed of the training.
         epoch: The epoch.
         position: How many samples of it were used before.
+        balanced: Takes the ranks' times; None: nobody does.
     """
 
     parts: int
@@ -44,6 +59,7 @@ class StepPlan(NamedTuple):
     seed: int
     epoch: int
     position: int
+    balanced: Balanced | None = None
 
 
 class Part:
@@ -114,6 +130,7 @@ class StepParts(Iterator[Part]):
         self._done = False
         self._made: dict[int, tuple[dict[str, float], list[Any]]] = {}
         self._random: RandomStates | None = None
+        self._began = 0.0
         self._handles: list[int | None] | None = None
         exponents = optimizer.kept.get("exponents", [None] * len(self._sums))
         threads = optimizer.kept.get("threads", torch.get_num_threads())
@@ -162,6 +179,7 @@ class StepParts(Iterator[Part]):
         self._random = RandomStates()
         seed_all(part_seed(self.plan.seed, self.plan.epoch, self.plan.position, part.index))
         self._buffers.enter()
+        self._began = time.perf_counter()
 
     def leave(self, failed: bool) -> None:
         """End the part: add its gradients, and restore random states and buffers."""
@@ -181,6 +199,8 @@ class StepParts(Iterator[Part]):
                 handles.append(one.start())
         if last:
             self._handles = handles
+        if self.plan.balanced is not None:
+            self.plan.balanced.add_time(round(1e6 * (time.perf_counter() - self._began)) + 1)
 
     def report(self, part: Part, values: dict[str, float]) -> None:
         """Keep what a part reports."""
@@ -234,12 +254,27 @@ class StepParts(Iterator[Part]):
         settings = self._settings()
         number = zlib.crc32(repr(settings).encode()) >> 1
         header = [int(reports), int(abandoned), number, -number]
-        together = torch.tensor([*own, *header], dtype=torch.int32, device="cpu")
+        numbers = [*own, *self._times(), *header]
+        together = torch.tensor(numbers, dtype=torch.int32, device="cpu")
         found = allreduce(together, name="reproducible.seen", op=Max).tolist()
         reports_any, left, most, negated_least = found[-4:]
         if most != -negated_least:
             raise _disagreement(settings)
-        return _unpacked(found[:-4]), bool(reports_any), bool(left)
+        if self.plan.balanced is not None and not left:
+            *times, given = found[len(own) : -4]
+            spent = [Spent(*times[at : at + 2]) for at in range(0, len(times), 2)]
+            self.plan.balanced.note(spent, given)
+        return _unpacked(found[: len(own)]), bool(reports_any), bool(left)
+
+    def _times(self) -> list[int]:
+        """Return numbers of which each rank knows its own: time and parts, and what is given."""
+        balanced = self.plan.balanced
+        if balanced is None:
+            return []
+        times = [0] * (2 * world_state.size())
+        at = 2 * world_state.rank()
+        times[at : at + 2] = balanced.add_time(0)
+        return [*times, balanced.given]
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -249,6 +284,7 @@ class StepParts(Iterator[Part]):
             "epoch": self.plan.epoch,
             "position in the epoch": self.plan.position,
             "threads (OMP_NUM_THREADS)": torch.get_num_threads(),
+            "balance": self.plan.balanced is not None,
             "average": self._optimizer.averages,
             "names of the parameters": [one.name for one in self._sums],
             "exponents of the gradients": [one.exponent for one in self._sums],

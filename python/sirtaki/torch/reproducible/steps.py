@@ -78,7 +78,7 @@ class _Batches:
 
     def __init__(self, loader: Any, sampler: ConstantBatchSampler) -> None:
         self._loader = loader
-        self._share = sampler.mine
+        self._shares = sampler.shares
         self._epoch = sampler.epoch
         self._after = sampler.after_step
         self._of_step: dict[int, Any] = {}
@@ -92,7 +92,7 @@ class _Batches:
         """Return whether the next batches are those of the sampler's step."""
         fits = (
             loader is self._loader
-            and sampler.mine is self._share
+            and sampler.shares is self._shares
             and sampler.epoch == self._epoch
             and sampler.processed_num == self._after
         )
@@ -125,6 +125,7 @@ def plan_of(sampler: ConstantBatchSampler) -> StepPlan:
         sampler.seed,
         sampler.epoch,
         sampler.processed_num,
+        sampler if sampler.balance else None,
     )
 
 
