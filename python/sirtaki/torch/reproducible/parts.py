@@ -107,7 +107,7 @@ class StepParts(Iterator[Part]):
 
     Args:
         optimizer: Whose gradients are added.
-        models: Whose buffers belong to the parts.
+        buffers: What the parts change, of the models.
         plan: What the step computes.
         reported: Filled with the means of what the parts report.
     """
@@ -115,14 +115,14 @@ class StepParts(Iterator[Part]):
     def __init__(
         self,
         optimizer: _ReproducibleOptimizer,
-        models: Sequence[torch.nn.Module],
+        buffers: Buffers,
         plan: StepPlan,
         reported: dict[str, float],
     ) -> None:
         self.plan = plan
         self._optimizer = optimizer
         self._sums = optimizer.sums
-        self._buffers = Buffers(models)
+        self._buffers = buffers
         self._reported = reported
         self._left = list(plan.mine)
         self._given: Part | None = None  # and not left yet

@@ -9,6 +9,7 @@ import torch
 
 from sirtaki.elastic.seeds import part_seed
 from sirtaki.torch.reproducible.batches import ConstantBatchSampler
+from sirtaki.torch.reproducible.buffers import Buffers
 from sirtaki.torch.reproducible.optimizer import is_reproducible
 from sirtaki.torch.reproducible.parts import Part, StepParts, StepPlan
 from sirtaki.torch.reproducible.randoms import RandomStates, seed_all
@@ -21,6 +22,8 @@ class Steps:
         self.reported: dict[str, float] = {}
         self._current: StepParts | None = None
         self._batches: _Batches | None = None
+        self._models: list[torch.nn.Module] = []
+        self._buffers: Buffers | None = None
 
     def forget(self) -> None:
         """Drop the current step, whose world is lost."""
@@ -45,7 +48,10 @@ class Steps:
             self._current = None
             current.abandon()
         models = [each for each in values if isinstance(each, torch.nn.Module)]
-        self._current = StepParts(optimizer, models, plan_of(sampler), self.reported)
+        if self._buffers is None or models != self._models:
+            self._models, self._buffers = models, Buffers(models)
+        plan = plan_of(sampler)
+        self._current = StepParts(optimizer, self._buffers, plan, self.reported)
         return self._current
 
     def batches(self, values: Sequence[Any], loader: Any) -> Iterator[tuple[Part, Any]]:
