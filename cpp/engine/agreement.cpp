@@ -32,7 +32,7 @@ void Agreement::begin() {
 
 // ---- Submitting ----
 
-std::shared_ptr<Handle> Agreement::submit(Submission submission) {
+std::shared_ptr<Handle> Agreement::submit(Submission&& submission) {
   std::unique_ptr<Entry> entry = entry_of(std::move(submission));
   std::shared_ptr<Handle> handle = entry->handle;
   const std::lock_guard lock(mutex_);
@@ -50,7 +50,7 @@ std::shared_ptr<Handle> Agreement::submit(Submission submission) {
   return handle;
 }
 
-std::unique_ptr<Entry> Agreement::entry_of(Submission submission) const {
+std::unique_ptr<Entry> Agreement::entry_of(Submission&& submission) const {
   if (submission.encoded.empty()) {
     if (const std::string why = malformed(submission.request); !why.empty()) {
       throw invalid(context_.name_of(context_.rank) + " made an impossible request: " + why);

@@ -51,7 +51,7 @@ class Agreement final : Negotiation::Listener {
   void begin();
   /// Takes a request of this rank. Throws Error(kInvalid) for a name in use or a set that the rank
   /// does not belong to and, after the world has ended, the error that ended it.
-  std::shared_ptr<Handle> submit(Submission submission);
+  std::shared_ptr<Handle> submit(Submission&& submission);
   /// Whether this rank's driver has a message of which no other rank notifies it.
   bool has_own() const { return control_.has_own(); }
   /// Asks a rank of another host to connect.
@@ -119,7 +119,7 @@ class Agreement final : Negotiation::Listener {
   void receive_shutdown(int rank) override;
   void receive_states(Reader& states) override;
 
-  std::unique_ptr<Entry> entry_of(Submission submission) const;
+  std::unique_ptr<Entry> entry_of(Submission&& submission) const;
   void require_member(const Submission& submission) const;
   void withdraw(const Entry& entry, const std::string& why);
   void tell(std::string_view message, bool urgent);

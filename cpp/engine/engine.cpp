@@ -61,12 +61,12 @@ std::shared_ptr<Handle> Engine::submit(Submission submission) {
   require_own_process();
   Callers::of_process().note_call();
   return tell_hooks(std::move(submission),
-                    [&](Submission asked) { return submit_beside_driver(std::move(asked)); });
+                    [&](Submission&& asked) { return submit_beside_driver(std::move(asked)); });
 }
 
 /// A request that is refused at once never ends, so its hooks are called here.
 template <class Submit>
-std::shared_ptr<Handle> Engine::tell_hooks(Submission submission, Submit submit) {
+std::shared_ptr<Handle> Engine::tell_hooks(Submission&& submission, Submit submit) {
   if (!context_.hooks.any()) return submit(std::move(submission));
   const Request request = submission.request;
   context_.hooks.tell(Hooks::Moment::kBefore, request);
@@ -78,7 +78,7 @@ std::shared_ptr<Handle> Engine::tell_hooks(Submission submission, Submit submit)
   }
 }
 
-std::shared_ptr<Handle> Engine::submit_beside_driver(Submission submission) {
+std::shared_ptr<Handle> Engine::submit_beside_driver(Submission&& submission) {
   std::shared_ptr<Handle> handle = agreement_.submit(std::move(submission));
   // For decisions of rank 0 about itself; rank 0 rings the other ranks.
   if (agreement_.has_own()) context_.doorbell.ring_own(kControl);
@@ -88,14 +88,14 @@ std::shared_ptr<Handle> Engine::submit_beside_driver(Submission submission) {
 std::shared_ptr<Handle> Engine::submit_and_wait(Submission submission, int64_t limit_ns) {
   require_own_process();
   Callers::of_process().note_call();
-  std::shared_ptr<Handle> handle = tell_hooks(std::move(submission), [&](Submission asked) {
+  std::shared_ptr<Handle> handle = tell_hooks(std::move(submission), [&](Submission&& asked) {
     return submit_as_driver(std::move(asked), limit_ns);
   });
   driver_.wait(*handle, limit_ns);
   return handle;
 }
 
-std::shared_ptr<Handle> Engine::submit_as_driver(Submission submission, int64_t limit_ns) {
+std::shared_ptr<Handle> Engine::submit_as_driver(Submission&& submission, int64_t limit_ns) {
   // A world of one rank has no engine thread that would do the work meanwhile.
   const auto role = size() == 1 ? driver_.await_role() : driver_.try_role();
   if (!role) return submit_beside_driver(std::move(submission));

@@ -157,10 +157,10 @@ class Engine final : Agreement::Listener, Runner::Listener, Driver::Listener {
   void close() override { ending_.close(); }
   void fail(const std::exception& error) override { ending_.fail(error); }
   void look_around(int64_t now_ns) override;
-  std::shared_ptr<Handle> submit_beside_driver(Submission submission);
-  std::shared_ptr<Handle> submit_as_driver(Submission submission, int64_t limit_ns);
+  std::shared_ptr<Handle> submit_beside_driver(Submission&& submission);
+  std::shared_ptr<Handle> submit_as_driver(Submission&& submission, int64_t limit_ns);
   template <class Submit>
-  std::shared_ptr<Handle> tell_hooks(Submission submission, Submit submit);
+  std::shared_ptr<Handle> tell_hooks(Submission&& submission, Submit submit);
   std::shared_ptr<Handle> handle_of(Transfer& transfer);
   std::string impossible(const Transfer& transfer);
   template <class Then>

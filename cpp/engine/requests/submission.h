@@ -25,7 +25,7 @@ struct Submission {
 
 /// The engine's copy of a submission.
 struct Entry : Submission {
-  explicit Entry(Submission submission) : Submission(std::move(submission)) {}
+  explicit Entry(Submission&& submission) : Submission(std::move(submission)) {}
 
   uint64_t ordinal = 0;
   std::string no_memory;  ///< the error of `allocate`; empty: it had none

@@ -317,7 +317,6 @@ def allreduce_(
     return cast("torch.Tensor", synchronize(handle))
 
 
-@untraced
 def allreduce_async_(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -343,7 +342,11 @@ def allreduce_async_(
     Raises:
         TypeError, ValueError: an argument is wrong; nothing was sent.
     """
-    reduction = resolve_op(op, average), prescale_factor, postscale_factor, process_set
+    op = Average if op is average is None else resolve_op(op, average)
+    reduction = op, prescale_factor, postscale_factor, process_set
+    if is_compiling():  # as `untraced`, which takes longer
+        handle: int = torch.compiler.disable(_submit_one_in_place)(tensor, name, reduction)
+        return handle
     return _submit_one_in_place(tensor, name, reduction)
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.compiler import is_compiling
 
 from sirtaki.core.operations.collectives import Collectives
 from sirtaki.core.operations.groups import Groups
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.torch.device.routes import is_reduced, joining, route
 from sirtaki.torch.ops.tensors import PLACES, TorchTensors, check_writable, host_copy, is_plain
-from sirtaki.torch.ops.tracing import untraced
 
 # The result of `sparse_allreduce_async`: call it for the tensor.
 SparseHandle = Callable[[], torch.Tensor]
@@ -106,7 +106,6 @@ def poll(handle: int) -> bool:
     return _groups.poll(handle)
 
 
-@untraced
 def synchronize(handle: int | SparseHandle) -> Any:
     """Wait for an asynchronous operation and return its result.
 
@@ -124,6 +123,8 @@ def synchronize(handle: int | SparseHandle) -> Any:
         ValueError: the handle is unknown, or was synchronized already.
         HorovodInternalError: the operation failed; the message names the tensor and the reason.
     """
+    if is_compiling():  # as `untraced`, which takes longer
+        return torch.compiler.disable(synchronize)(handle)
     if not isinstance(handle, int):
         return handle()
     return _groups.synchronize(handle)
