@@ -39,8 +39,13 @@ def wheels(builder: Interpreter) -> list[Path]:
     found = sorted(folder.glob("*.whl"))
     if not found or min(path.stat().st_mtime for path in found) < newest:
         shutil.rmtree(folder, ignore_errors=True)
-        command = (builder.path, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir")
-        _checked([*command, str(folder), str(ROOT), str(ROOT / "compat/horovod")])
+        # Kept: in another folder each time, all of the sources would be compiled again.
+        tools = KEPT / f"builder-{builder.tag}"
+        pip = (str(tools / "bin/python"), "-m", "pip")
+        _checked([builder.path, "-m", "venv", str(tools)])
+        _checked([*pip, "install", "--quiet", "-r", str(ROOT / "tools/requirements-build.txt")])
+        build = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir")
+        _checked([*pip, *build, str(folder), str(ROOT), str(ROOT / "compat/horovod")], tools)
     return sorted(folder.glob("*.whl"), key=lambda path: not path.name.startswith("sirtaki-"))
 
 
@@ -138,8 +143,10 @@ def results(programs: Path, environment: Environment, logs: Path) -> Iterator[tu
         yield name, run(programs, SUITES[name], environment.variables, log)
 
 
-def _checked(command: list[str]) -> None:
-    environ = {**os.environ, **_UNBOUND}
+def _checked(command: list[str], tools: Path | None = None) -> None:
+    """Run a command; `tools` is an environment whose programs it finds first."""
+    path = os.environ["PATH"] if tools is None else f"{tools}/bin{os.pathsep}{os.environ['PATH']}"
+    environ = {**os.environ, **_UNBOUND, "PATH": path}
     done = subprocess.run(
         command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )

@@ -18,6 +18,8 @@ BACKENDS = ["aot_eager", pytest.param("inductor", marks=needs_compiler)]
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     torch._dynamo.reset()
+    if torch.__version__ < (2, 5):
+        torch._dynamo.config.capture_dynamic_output_shape_ops = True
 
 
 def weight() -> float:

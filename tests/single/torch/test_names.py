@@ -224,8 +224,9 @@ def test_a_training_process_imports_no_more_than_it_needs_to_start() -> None:
     unneeded = in_a_new_process(
         """
 import sys
-import torch
+import torch, sirtaki.autoload
 before = set(sys.modules)
+sirtaki.autoload.register()
 import sirtaki.torch as hvd
 hvd.init()
 store = torch.distributed.HashStore()

@@ -23,9 +23,9 @@ class Reduction(NamedTuple):
     postscale_factor: float
     process_set: ProcessSet
 
-    @property
+    # A method, as the compiler of PyTorch 2.4 knows no properties of named tuples.
     def numbers(self) -> tuple[int, float, float, int]:
-        """The same with the process set's number."""
+        """Return the same with the process set's number."""
         scales = float(self.prescale_factor), float(self.postscale_factor)
         return self.op, *scales, number_of(self.process_set)
 

@@ -180,6 +180,10 @@ class Group(
         """Return the program's description of the group."""
         return self._description
 
+    # By which PyTorch 2.4 asks for them.
+    _set_group_name, group_name = setGroupName, property(getGroupName)
+    _set_group_desc, group_desc = setGroupDesc, property(getGroupDesc)
+
     def _get_backend(self, device: torch.device) -> Face:
         return Face(self, self._asked.get(device.type, self.name()))
 

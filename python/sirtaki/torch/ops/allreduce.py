@@ -209,7 +209,7 @@ def _reduce(
     if is_compiling():
         return cast(
             "list[torch.Tensor]",
-            torch.ops.sirtaki.allreduce(list(tensors), name, *reduction.numbers, codec),
+            torch.ops.sirtaki.allreduce(list(tensors), name, *reduction.numbers(), codec),
         )
     if wants_grad(tensors):
         return list(_Allreduce.apply(name, reduction, codec, *tensors))
@@ -311,7 +311,7 @@ def allreduce_(
     """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     if is_compiling():
-        (output,) = torch.ops.sirtaki.allreduce([tensor], name, *reduction.numbers, codecs.NONE)
+        (output,) = torch.ops.sirtaki.allreduce([tensor], name, *reduction.numbers(), codecs.NONE)
         return tensor.copy_(output)
     handle = _submit_one_in_place(tensor, name, reduction, waits=True)
     return cast("torch.Tensor", synchronize(handle))
@@ -431,7 +431,9 @@ def grouped_allreduce_(
     """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     if is_compiling():
-        outputs = torch.ops.sirtaki.allreduce(list(tensors), name, *reduction.numbers, codecs.NONE)
+        outputs = torch.ops.sirtaki.allreduce(
+            list(tensors), name, *reduction.numbers(), codecs.NONE
+        )
         return [t.copy_(output) for t, output in zip(tensors, outputs, strict=True)]
     handle = _submit_group_in_place(tensors, name, reduction, waits=True)
     return cast("list[torch.Tensor]", synchronize(handle))

@@ -103,7 +103,7 @@ def _reduce(
         own = cast("int", reduction.process_set.rank())
         rows = [(tensor.shape[0] + ranks - 1 - own) // ranks for tensor in tensors]
         outputs = torch.ops.sirtaki.reducescatter(
-            list(tensors), rows, ranks, name, *reduction.numbers
+            list(tensors), rows, ranks, name, *reduction.numbers()
         )
         return cast("list[torch.Tensor]", outputs)
     if wants_grad(tensors):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,13 @@ import pytest
 from jax.sharding import Mesh, PartitionSpec
 
 import sirtaki.jax as hvd
+
+if hasattr(jax, "shard_map"):
+    shard_map = jax.shard_map
+else:  # JAX 0.6.0
+    from jax.experimental import shard_map as experimental
+
+    shard_map = functools.partial(experimental.shard_map, check_rep=False)
 
 
 def scales() -> jax.Array:
@@ -206,7 +215,7 @@ def test_the_devices_of_a_process_reduce_each_their_part_with_the_same_of_other_
             here = hvd.allreduce(x, op=hvd.Sum, name="part")
             return here, jax.lax.psum(here, "devices")
 
-        return jax.shard_map(part, mesh=mesh, in_specs=spec, out_specs=(spec, PartitionSpec()))(x)
+        return shard_map(part, mesh=mesh, in_specs=spec, out_specs=(spec, PartitionSpec()))(x)
 
     parts, whole = f(jnp.array([1.0, 2.0, 10.0, 20.0]))
     assert parts.tolist() == [value * hvd.size() for value in (1.0, 2.0, 10.0, 20.0)]
@@ -220,7 +229,7 @@ def test_gradient_within_shard_map() -> None:
     def part(x):
         return jax.grad(lambda x: (hvd.allreduce(x) ** 2).sum())(x)
 
-    f = jax.jit(jax.shard_map(part, mesh=mesh, in_specs=spec, out_specs=spec))
+    f = jax.jit(shard_map(part, mesh=mesh, in_specs=spec, out_specs=spec))
     assert f(jnp.arange(4.0)).tolist() == [0.0, 2.0, 4.0, 6.0]
 
 
