@@ -8,7 +8,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
+from sirtaki.torch.distributed.group import create
 from tests.distributed.jobs import LIMIT
 
 FUNCTIONS = ("monitored_barrier", "split_group")
@@ -78,3 +80,9 @@ def test_under_a_starter_without_pytorchs_variables_ranks_can_meet(
     name: str, replaced: Replaced
 ) -> None:
     assert replaced["gloo", name] == [["_env_rendezvous_handler"]] * 2
+
+
+def test_a_pytorch_that_would_hang_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.6.1"))
+    with pytest.raises(RuntimeError, match=r"need PyTorch 2\.7 or newer, not 2\.6\.1"):
+        create(None)

@@ -9,8 +9,6 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-import sirtaki.torch.distributed  # noqa: F401  as PyTorch 2.4 does not find the backend itself
-
 BACKEND = os.environ.get("BACKEND", "sirtaki")
 
 

@@ -180,10 +180,6 @@ class Group(
         """Return the program's description of the group."""
         return self._description
 
-    # By which PyTorch 2.4 asks for them.
-    _set_group_name, group_name = setGroupName, property(getGroupName)
-    _set_group_desc, group_desc = setGroupDesc, property(getGroupDesc)
-
     def _get_backend(self, device: torch.device) -> Face:
         return Face(self, self._asked.get(device.type, self.name()))
 
@@ -389,6 +385,11 @@ run_untraced(Group, Work, Works)
 
 def create(options: Any, _: Any = None) -> Group:
     """Create the group that `torch.distributed` requests."""
+    if torch.__version__ < "2.7":  # a TorchVersion compares numbers
+        # Its C++ code keeps only the C++ half of our works, whose wait never ends: see PythonWork.
+        raise RuntimeError(
+            f"sirtaki groups need PyTorch 2.7 or newer, not {torch.__version__}: DDP would hang"
+        )
     ranks = list(options.global_ranks_in_group or [])
     store, name = options.store, str(options.group_id)
     part_of = _division.get() or _part_of_all(ranks)
