@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,17 +77,15 @@ def installed(
         pre: Whether releases before a release count as newest.
         kept: Where it is made.
     """
-    folder = kept / "environment"
-    shutil.rmtree(folder, ignore_errors=True)
-    try:
-        _checked([interpreter.path, "-m", "venv", str(folder)])
-        pip = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--prefer-binary"]
+    kept.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="environment-", dir=kept) as folder:
+        programs = Path(folder) / "bin"
+        _checked([interpreter.path, "-m", "venv", folder])
+        pip = [str(programs / "python"), "-m", "pip", "install", "--quiet", "--prefer-binary"]
         before = ["--pre"] if pre and environment.age == "newest" else []
         package, *others = map(str, ours)
         _checked([*pip, *before, f"{package}[test]", *others, *environment.requirements])
-        yield folder / "bin"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        yield programs
 
 
 def version(programs: Path, package: str) -> str:
