@@ -29,10 +29,6 @@ def _keras(backend: str) -> Suite:
     return Suite(("tests/frameworks/keras/ranks",), variables=(("KERAS_BACKEND", backend),))
 
 
-def _jobs(*paths: str) -> Suite:
-    return Suite(paths, (), "not nightly")
-
-
 # By the names that the page has for them.
 SUITES = {
     "`hvd`": Suite(("tests/parallel/torch",)),
@@ -46,15 +42,15 @@ SUITES = {
         (),
         "",
     ),
-    "PyTorch's own tests": _jobs("tests/distributed/test_pytorch_suite.py"),
+    "PyTorch's own tests": Suite(("tests/distributed/test_pytorch_suite.py",), (), "not nightly"),
     "TensorFlow": Suite(("tests/frameworks/tensorflow/ranks",)),
     "Keras on TensorFlow": _keras("tensorflow"),
     "Keras on JAX": _keras("jax"),
     "Keras on PyTorch": _keras("torch"),
     "JAX": Suite(("tests/frameworks/jax/ranks",)),
-    "Ray": _jobs("tests/clusters/ray"),
-    "Dask": _jobs("tests/clusters/dask"),
-    "Spark": _jobs("tests/clusters/spark"),
+    "Ray": Suite(("tests/clusters/ray",), (), ""),
+    "Dask": Suite(("tests/clusters/dask",), (), ""),
+    "Spark": Suite(("tests/clusters/spark",), (), ""),
     "Lightning": Suite(("tests/distributed/libraries/test_lightning.py",), (), ""),
 }
 TORCH = ("`hvd`", "groups", "one process")
