@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 _HEAD = "| Package | Version | Python | Tests at two ranks | Date |\n|---|---|---|---|---|\n"
 _ROW = re.compile(r"^\| ([^|]+) \| (\d[^|]*) \| (\d\.\d+) \| ([^|]+) \| ([\d-]+) \|$")
-_LACKING = re.compile(r"^- Python \d\.\d+: .*\n", re.MULTILINE)
+_LACKING = re.compile(r"^- (Python \d\.\d+: |Not run yet: ).*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def updated(page: str, results: Iterable[Row], titles: list[str], pythons: list[
     Args:
         page: Its text.
         results: The new rows, which replace those of the same package, version and Python.
-        titles: The order of the packages.
+        titles: The packages in their order; the page says which of them no row has.
         pythons: All that the package supports; the page says which of them no row has.
     """
     before, head, table = page.partition(_HEAD)
@@ -58,6 +58,10 @@ def updated(page: str, results: Iterable[Row], titles: list[str], pythons: list[
         for python in pythons
         if python not in tried
     )
+    if missing := [
+        title for title in dict.fromkeys(titles) if all(title != r.title for r in rows.values())
+    ]:
+        lacking += f"- Not run yet: {', '.join(missing)}.\n"
     start, heading, rest = "".join(lines[len(old) :]).partition("## Not tried\n\n")
     return f"{before}{head}{new}{start}{heading}{lacking}{_LACKING.sub('', rest)}"
 

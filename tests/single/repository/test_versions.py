@@ -158,3 +158,12 @@ def test_names_are_listed() -> None:
     command = [sys.executable, "-m", "tools.versions", "--list", "jax-*-3.10"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["jax-oldest-3.10", "jax-newest-3.10"]
+
+
+def test_the_page_names_packages_that_no_row_has() -> None:
+    page = updated(PAGE, [], [*TITLES, "Another"], [])
+    assert re.search(r"^- Not run yet: .*\bAnother\.$", page, re.MULTILINE)
+    then = updated(
+        page, [Row("Another", "1.0", "3.12", "1 passed", "2026-11-28")], [*TITLES, "Another"], []
+    )
+    assert "Another." not in then
