@@ -68,6 +68,18 @@ class EngineOptions(SimpleNamespace):
         super().__init__(autotune=SimpleNamespace())
 
 
+class Arrivals:
+    """The gradients of a training step, of which one rank exchanges none."""
+
+    busy = False
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def reset(self, passes: int) -> None:
+        """Do nothing."""
+
+
 class Links:
     """What connects one rank: nothing."""
 

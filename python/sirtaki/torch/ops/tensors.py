@@ -85,7 +85,8 @@ def check_reducible(tensor: object, op: int) -> torch.Tensor:
 
 def _places() -> _core.Places | None:
     """Return where the core finds tensors by itself."""
-    if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):  # before PyTorch 2.10
+    # Neither PyTorch before 2.10 nor a core in Python has this way.
+    if not (hasattr(torch.Tensor, "__dlpack_c_exchange_api__") and hasattr(_core, "Places")):
         return None
     classes = (torch.Tensor, torch.nn.Parameter)
     return _core.Places(classes, torch.Tensor.is_neg, torch.Tensor.is_conj)
