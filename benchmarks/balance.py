@@ -98,7 +98,7 @@ def _backward(model: torch.nn.Module, batch: Any) -> None:
 
 def _speed_alone(seconds: float) -> float:
     """Return parts a second of this rank, which exchanges nothing."""
-    task = Convolutions(8)
+    task = Convolutions(32)
     model, batch = task.model(), task.data()
     _backward(model, batch)
     began, parts = time.perf_counter(), 0
@@ -110,7 +110,7 @@ def _speed_alone(seconds: float) -> float:
 
 def _speed_together(balance: bool, seconds: float) -> tuple[float, list[int]]:
     """Return parts a second of both ranks once the shares have settled, and the shares."""
-    task = Convolutions(8)
+    task = Convolutions(32)
     model, batch = task.model(), task.data()
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=1e-3),

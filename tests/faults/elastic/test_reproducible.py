@@ -64,7 +64,7 @@ def test_any_number_of_ranks_gives_the_same_bits(job: Job, model: str) -> None:
     [
         ("norm", FEW),
         pytest.param("norm", ALL, marks=pytest.mark.slow),
-        pytest.param("transformer", ALL, marks=pytest.mark.slow),
+        pytest.param("transformer", ALL, marks=pytest.mark.nightly),
         pytest.param("lenet", ALL, marks=pytest.mark.nightly),
     ],
 )
