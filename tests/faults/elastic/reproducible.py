@@ -1,8 +1,8 @@
-"""Trains MODEL for STEPS steps in parts, dies where FAULTS says so, and prints a hash at the end.
+"""Trains MODEL for STEPS steps in parts, comes to harm where FAULTS says so, and prints a hash.
 
-FAULTS: words such as 1@5:step, which means that process 1 kills itself at step 5 there: in a part,
-before or after `step`, before `commit`. Lines: "world SIZE" when one begins; "parts STEP NUMBER..."
-of each step that is done; "hash HEX".
+FAULTS: words such as 1@5:part:KILL, which means that process 1 kills itself at step 5 there, or
+stops itself: in a part, before or after `step`, before `commit`. Lines: "world SIZE" when one
+begins; "parts STEP NUMBER..." of each step that is done; "hash HEX".
 """
 
 from __future__ import annotations
@@ -57,8 +57,10 @@ def lenet(norm: bool) -> torch.nn.Module:
 
 
 def die(step: int, where: str) -> None:
-    if f"{PROCESS}@{step}:{where}" in FAULTS and hvd.size() > 1:
-        os.kill(os.getpid(), signal.SIGKILL)
+    if hvd.size() > 1:
+        for kind in ("KILL", "STOP"):
+            if f"{PROCESS}@{step}:{where}:{kind}" in FAULTS:
+                os.kill(os.getpid(), signal.Signals[f"SIG{kind}"])
 
 
 def digest(tensors: Iterable[torch.Tensor]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.elastic.test_jobs import QUICK
+from tests.faults.elastic.test_jobs import IMPATIENT, QUICK
 from tests.single.launching import Job
 
 PROGRAM = (sys.executable, str(Path(__file__).with_name("reproducible.py")))
@@ -18,7 +18,8 @@ PARTS = 12
 FEW = 8
 ALL = 500
 # In a part, between the exchange and the step, and between the step and the records of it.
-FAULTS = "1@2:part 2@3:before 0@4:after 3@6:commit"
+FAULTS = "1@2:part:KILL 2@3:before:KILL 0@4:after:KILL 3@6:commit:KILL"
+STOPS = "1@2:part:STOP 2@4:after:STOP"
 
 
 @pytest.fixture
@@ -77,4 +78,14 @@ def test_a_job_that_loses_ranks_ends_as_one_undisturbed_rank(
     done = trained(job, *flags, **environment, FAULTS=FAULTS)
     sizes = re.findall(r"\[\d+\]<stdout>:world (\d)", done.stdout)
     assert len(set(sizes)) > 1, "ranks were lost"
+    assert hashes(done) == alone
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_stopped_changes_nothing(job: Job) -> None:
+    environment = {"MODEL": "norm", "STEPS": str(FEW)}
+    alone = hashes(trained(job, "-np", "1", **environment))
+    flags = ("-np", "3", "--min-np", "1", *IMPATIENT, *QUICK)
+    done = trained(job, *flags, **environment, FAULTS=STOPS)
+    assert "was stopped, or its engine silent" in done.stderr
     assert hashes(done) == alone
