@@ -107,3 +107,14 @@ def test_a_cut_link_ends_the_training_with_the_host_named(bed: Bed) -> None:
         assert process.returncode == 1
         assert "192.168.11.6" in output
         bed.wait_until_idle()
+
+
+@pytest.mark.slow
+def test_hosts_end_with_the_bits_of_one_rank(bed: Bed) -> None:
+    program = Path(__file__).resolve().parents[1] / "faults/elastic/reproducible.py"
+    env = {"MODEL": "norm", "STEPS": "8"}
+    alone = bed.hosts[0].run(sys.executable, str(program), env={**os.environ, **env})
+    done = run(bed, sys.executable, str(program), slots=2, env=env)
+    assert done.returncode == 0, done.stderr
+    (expected,) = re.findall(r"^hash (\w+)", alone.stdout, re.MULTILINE)
+    assert re.findall(r"<stdout>:hash (\w+)", done.stdout) == [expected] * 6
