@@ -199,6 +199,24 @@ def test_a_buffer_of_integers_that_changes_is_refused() -> None:
         gradient_of(state, lambda part: torch.full((3,), 1.0))
 
 
+def test_an_error_in_a_part_leaves_the_buffers_as_they_were() -> None:
+    model = torch.nn.BatchNorm1d(2)
+    state = state_of(model)
+
+    def fail() -> None:
+        with next(state.parts()):
+            model(torch.randn(4, 2))
+            model(torch.randn(4, 2))
+            raise ArithmeticError("of the program")
+
+    with pytest.raises(ArithmeticError, match="of the program"):
+        fail()
+    assert model.momentum == 0.1
+    assert int(model.num_batches_tracked) == 0
+    assert model.running_mean.tolist() == [0.0, 0.0]
+    state.optimizer._forget_gradients()
+
+
 def test_clipping_and_scaling_see_the_whole_gradient() -> None:
     state = state_of(Weight(size=4))
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)

@@ -56,20 +56,21 @@ class Buffers:
 
     def leave(self) -> list[Any]:
         """Return what a part has made of the buffers, and restore them."""
-        made: list[Any] = [norm.leave() for norm in self._norms]
-        for (name, buffer), before in zip(self._others.items(), self._before, strict=True):
-            if torch.equal(buffer, before):
-                made.append(None)
-                continue
-            if buffer.dtype != torch.float32:
-                raise ValueError(
-                    f"the buffer {name} ({buffer.dtype}) was changed in a part, and reproducible "
-                    "training can combine float32 buffers and those of batch normalization only: "
-                    "change it outside of state.parts()"
-                )
-            made.append(buffer.numpy(force=True).copy())
+        try:
+            made: list[Any] = [norm.made() for norm in self._norms]
+            return made + [
+                _changed(name, buffer, before)
+                for (name, buffer), before in zip(self._others.items(), self._before, strict=True)
+            ]
+        finally:
+            self.restore()
+
+    def restore(self) -> None:
+        """Give the buffers back what they had before the step."""
+        for norm in self._norms:
+            norm.restore()
+        for buffer, before in zip(self._others.values(), self._before, strict=True):
             buffer.copy_(before)
-        return made
 
     def finish(self, parts: Sequence[list[Any]]) -> None:
         """Change the buffers once, given what each part made of them, in order."""
@@ -99,20 +100,21 @@ class _Norm:
         # The running statistics then become those of the part's batch alone.
         self._momentum, self.module.momentum = self.module.momentum, 1.0
 
-    def leave(self) -> list[tuple[np.ndarray, ...]]:
+    def made(self) -> list[tuple[np.ndarray, ...]]:
         """Return the batch statistics of the part: none if the module did not run."""
         module = self.module
-        module.momentum = self._momentum
         made = int(getattr(module, _COUNT)) - int(self._before[_COUNT])
         if made > 1:
             raise ValueError(
                 f"a {type(module).__name__} ran {made} times in one part, and only the statistics "
                 "of its last batch are known: call the model once in each part"
             )
-        found = [tuple(getattr(module, name).numpy(force=True).copy() for name in _MEAN)] * made
+        return [tuple(getattr(module, name).numpy(force=True).copy() for name in _MEAN)] * made
+
+    def restore(self) -> None:
+        self.module.momentum = self._momentum
         for name, before in self._before.items():
-            getattr(module, name).copy_(before)
-        return found
+            getattr(self.module, name).copy_(before)
 
     def fold(self, parts: Sequence[list[tuple[np.ndarray, ...]]]) -> None:
         """Update the running statistics with those of each part, as the module does."""
@@ -124,6 +126,20 @@ class _Norm:
             for name, value in zip(_MEAN, batch, strict=True):
                 running: torch.Tensor = getattr(module, name)
                 running.mul_(1 - weight).add_(torch.from_numpy(value), alpha=weight)
+
+
+def _changed(name: str, buffer: torch.Tensor, before: torch.Tensor) -> np.ndarray | None:
+    """Return a buffer's new value, None if it is the old one."""
+    if torch.equal(buffer, before):
+        return None
+    if buffer.dtype != torch.float32:
+        raise ValueError(
+            f"the buffer {name} ({buffer.dtype}) was changed in a part, and reproducible training "
+            "can combine float32 buffers and those of batch normalization only: change it outside "
+            "of state.parts()"
+        )
+    made: np.ndarray = buffer.numpy(force=True).copy()
+    return made
 
 
 def _norms(models: Sequence[torch.nn.Module]) -> list[_NormBase]:

@@ -187,9 +187,10 @@ class StepParts(Iterator[Part]):
         assert part is not None
         assert self._random is not None
         self._random.restore()
-        made = self._buffers.leave()
         if failed:
+            self._buffers.restore()
             return
+        made = self._buffers.leave()
         self._made[part.index] = (self._made[part.index][0], made)
         last = not self._left
         handles: list[int | None] = []
