@@ -20,7 +20,8 @@ REDUCIBLE = frozenset(t for t, code in _CODES.items() if code in dtypes.REDUCED.
 _STRIDED = torch.strided
 
 # Instances of other classes may store their elements differently.
-_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+# A tuple, because the compiler of PyTorch 2.7 cannot look into a frozenset.
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 # How to send their contents, by class name, because their modules are slow to import.
 _WHOLE = {
     "DTensor": "give x.to_local(), or x.full_tensor()",
