@@ -39,15 +39,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement (10)")
     parser.add_argument("--output", default=str(RESULTS), help="folder of balance.json")
     args = parser.parse_args(arguments)
+    if (reason := reason_to_skip()) is not None:
+        raise SystemExit(f"no control group here: {reason}")
     facts = machine_facts()
     measured: dict[str, Any] = run(_measure, (args.seconds,), num_proc=2)[0]
-    alone = sum(measured["alone"])
-    rows = [["", "parts/s", "of both alone", "parts of each rank"]]
-    rows += [
-        [name, f"{speed:.1f}", f"{speed / alone:.2f}", " ".join(map(str, measured["shares"][name]))]
-        for name, speed in measured["speeds"].items()
-    ]
-    print(*aligned(rows), sep="\n")
+    print(*aligned(rows(measured)), sep="\n")
     checks = check_balance(measured)
     print(*(check.line() for check in checks), sep="\n")
     result = {
@@ -59,6 +55,25 @@ def main(arguments: Sequence[str]) -> int:
     }
     write_result(Path(args.output) / "balance.json", result)
     return 0
+
+
+def rows(measured: dict[str, Any]) -> list[list[str]]:
+    """Return a table of the speeds, with its header."""
+    alone = sum(measured["alone"])
+    return [
+        ["", "parts/s", "of both alone", "parts of each rank"],
+        *(
+            [name, f"{speed:.1f}", f"{speed / alone:.2f}", f"{measured['shares'][name]}"]
+            for name, speed in measured["speeds"].items()
+        ),
+    ]
+
+
+def reason_to_skip() -> str | None:
+    """Return why no rank can be held to a share of its core, None if one can."""
+    if not (_GROUP.parent / "cpu.cfs_quota_us").exists():
+        return "there is no controller of version 1 for processor time"
+    return None if os.access(_GROUP.parent, os.W_OK) else "it needs root"
 
 
 def _measure(seconds: float) -> dict[str, Any]:

@@ -50,25 +50,25 @@ def main(arguments: Sequence[str]) -> int:
         "MLP of 50.3 M parameters, 1 part a rank": (mlp, 1),
         "20 convolutions, 6 parts a rank": (convolutions, 6),
     }
-    cases = {"32 M float32, 1 rank": run(_kernels, (args.rounds,), num_proc=1)[0]}
-    cases |= {
+    tables = {"32 M float32, 1 rank": run(_kernels, (args.rounds,), num_proc=1)[0]}
+    tables |= {
         f"a step of 2 ranks: {title}": run(_steps, (*task, args.rounds), num_proc=2)[0]
         for title, task in steps.items()
     }
-    for title, table in cases.items():
+    for title, table in tables.items():
         first = next(iter(table.values()))["median"]
         rows = [
             [name, show_seconds(taken["median"]), f"{taken['median'] / first:.2f}"]
             for name, taken in table.items()
         ]
         print(title, *aligned(rows), sep="\n", end="\n\n")
-    checks = check_reproducible(cases)
+    checks = check_reproducible(tables)
     print(*(check.line() for check in checks), sep="\n")
     result = {
         "benchmark": "reproducible",
         "command": shlex.join(["python", "benchmarks/reproducible.py", *arguments]),
         "machine": facts,
-        "cases": cases,
+        "tables": tables,
         "targets": [asdict(check) for check in checks],
     }
     write_result(Path(args.output) / "reproducible.json", result)

@@ -12,11 +12,13 @@ import time
 from pathlib import Path
 
 import allreduce
+import balance
 import compressed_step
 import control_plane
 import hosts
 import overheads
 import pairs
+import reproducible
 import start
 import torch_distributed
 import train_step
@@ -54,6 +56,10 @@ def main() -> int:
     torch_distributed.main(output)
     wait_until_quiet()
     overheads.main(output)
+    wait_until_quiet()
+    reproducible.main(output)
+    if balance.reason_to_skip() is None:
+        balance.main(output)
     wait_until_quiet()
     start.main(output)
     control_plane.main(output)

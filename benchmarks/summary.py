@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import balance
 import compressed_step
 import start
 from control_plane import rows as control_plane_rows
@@ -39,7 +40,13 @@ def write_summary(folder: Path) -> Path:
             lines += _compiled_step(framework, json.loads(compiled.read_text()))
     overheads = folder / "overheads.json"
     if overheads.exists():
-        lines += _overheads(json.loads(overheads.read_text()))
+        lines += _tables("Overheads", json.loads(overheads.read_text()))
+    exact = folder / "reproducible.json"
+    if exact.exists():
+        lines += _tables("The same bits on any number of ranks", json.loads(exact.read_text()))
+    shares = folder / "balance.json"
+    if shares.exists():
+        lines += _balance(json.loads(shares.read_text()))
     control_plane = folder / "control_plane.json"
     if control_plane.exists():
         lines += _control_plane(json.loads(control_plane.read_text()))
@@ -167,8 +174,13 @@ def _targets(result: Result) -> list[str]:
     ]
 
 
-def _overheads(result: Result) -> list[str]:
-    lines = ["## Overheads", ""]
+def _balance(result: Result) -> list[str]:
+    lines = ["## Two ranks, one of which has half of its core", ""]
+    return [*lines, *_markdown(balance.rows(result)), "", *_origin(result)]
+
+
+def _tables(heading: str, result: Result) -> list[str]:
+    lines = [f"## {heading}", ""]
     for title, table in result["tables"].items():
         rows = [["", "Median"], *([name, show_seconds(t["median"])] for name, t in table.items())]
         lines += [f"{title[0].upper()}{title[1:]}:", "", *_markdown(rows), ""]

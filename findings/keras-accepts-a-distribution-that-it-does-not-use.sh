@@ -1,7 +1,6 @@
 #!/bin/sh
 # Keras 3.15.1 on TensorFlow: `keras.distribution.set_distribution(DataParallel())` is accepted, and
 # `fit` does not use it: with two devices every variable is on the first one, and a batch is not divided.
-# Ranks of a job train models of their own, without an error.
 # Seen: one device, the whole batch of 8 rows, the same on the nightly build 3.16.0.dev2026102704.
 set -eu
 folder=$(mktemp -d)

@@ -1,5 +1,6 @@
 #include "math/fixed_point.h"
 
+#include <algorithm>
 #include <bit>
 #include <string>
 

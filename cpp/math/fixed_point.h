@@ -9,7 +9,7 @@ namespace sirtaki {
 
 // Sums that do not depend on their order: each number is rounded once to a multiple of
 // 2^-exponent, multiples are added as integers, and the sum is rounded once. Of float32, bfloat16
-// and float16. All of it is integer arithmetic, or corrected by it: no mode of the thread matters.
+// and float16. The kernels compute in float64, in a thread that has a FloatState.
 
 /// The largest magnitude of finite numbers, as the bits of a float32, and whether there were
 /// others.
@@ -18,16 +18,11 @@ struct Magnitudes {
   bool special;  ///< an infinity or NaN, which counts as 0 in the sums
 };
 
-/// Multiples that are added may not reach 2^61; then this is their sum for a number of this
-/// magnitude and `log2_terms` more doublings. Larger exponents than kMostExponent gain nothing.
-inline constexpr int kFixedBits = 61;
-inline constexpr int kMostExponent = 149;
-
 /// How to treat the sums.
 enum class FixedMode : uint8_t { kMeasure, kSet, kAdd };
 
-/// Adds numbers to `sums`, or sets them, or leaves them alone. If a magnitude reaches
-/// 2^(kFixedBits - exponent), the sums are undefined.
+/// Adds numbers to `sums`, or sets them, or leaves them alone. Sums of magnitudes of 2^(61 -
+/// exponent) and more have no meaning.
 using ToFixedFn = Magnitudes (*)(int64_t* sums, const void* values, size_t count, int exponent);
 /// Stores sums / (divisor * 2^exponent), rounded to nearest, ties to even.
 using FromFixedFn = void (*)(void* values, const int64_t* sums, size_t count, int exponent,

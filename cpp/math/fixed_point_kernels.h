@@ -51,13 +51,14 @@ struct FixedF16 {
 // A double of this magnitude has its units in the last bit.
 constexpr double kUnits = 0x1.8p52;
 
-SIRTAKI_INLINE Fixed units_of(Doubles sum) { return __builtin_bit_cast(Fixed, sum); }
+SIRTAKI_INLINE FixedBits units_of(Doubles sum) { return __builtin_bit_cast(FixedBits, sum); }
 
 // The nearest integer of magnitude up to 2^61, ties to even: a multiple of 2^32, and the rest.
-SIRTAKI_INLINE Fixed to_integer(Doubles value) {
+// Beyond it wraps around.
+SIRTAKI_INLINE FixedBits to_integer(Doubles value) {
   const Doubles upper = value * 0x1p-32 + kUnits;
   const Doubles lower = (value - (upper - kUnits) * 0x1p32) + kUnits;
-  const Fixed zero = units_of(Doubles{} + kUnits);
+  const FixedBits zero = units_of(Doubles{} + kUnits);
   return ((units_of(upper) - zero) << 32) + (units_of(lower) - zero);
 }
 
@@ -69,8 +70,8 @@ struct Seen {
 template <FixedMode mode>
 SIRTAKI_INLINE void add_half(int64_t* sums, Doubles values, double unit) {
   Byte* const to = reinterpret_cast<Byte*>(sums);
-  const Fixed multiple = to_integer(values * unit);
-  store(to, mode == FixedMode::kSet ? multiple : load<Fixed>(to) + multiple);
+  const FixedBits multiple = to_integer(values * unit);
+  store(to, mode == FixedMode::kSet ? multiple : load<FixedBits>(to) + multiple);
 }
 
 template <typename Format, FixedMode mode, size_t... i>

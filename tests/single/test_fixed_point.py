@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -122,6 +123,20 @@ def test_an_exponent_leaves_twelve_doublings(largest: int, terms: int) -> None:
 def test_what_fits_does_not_overflow(largest: int, exponent: int) -> None:
     if fixed_point.fits(largest, exponent, 12):
         assert 12 * Fraction(value_of(largest, F32)) * Fraction(2) ** exponent < 2**61
+
+
+def test_denormal_numbers_count_whatever_mode_a_thread_has() -> None:
+    values = np.full(300, 1, np.uint32)  # the smallest float32
+    sums, rounded_sums = np.zeros(300, np.int64), np.empty(300, np.uint32)
+    torch.set_flush_denormal(True)
+    try:
+        for _ in range(3):
+            add(sums, values, F32, 149, fixed_point.ADD)
+        fixed_point.round_fixed(rounded_sums.ctypes.data, sums.ctypes.data, F32, len(sums), 149, 1)
+    finally:
+        torch.set_flush_denormal(False)
+    assert sums.tolist() == [3] * 300
+    assert rounded_sums.tolist() == [3] * 300
 
 
 def test_other_dtypes_are_refused() -> None:

@@ -1,8 +1,8 @@
 """Trains MODEL for STEPS steps in parts, comes to harm where FAULTS says so, and prints a hash.
 
 FAULTS: words such as 1@5:part:KILL, which means that process 1 kills itself at step 5 there, or
-stops itself: in a part, before or after `step`, before `commit`. Lines: "world SIZE" when one
-begins; "parts STEP NUMBER..." of each step that is done; "hash HEX".
+stops itself: in a part, before or after `step`, before `commit`. COMPANY: the step at which a rank
+that is alone waits for others. Lines: "parts STEP NUMBER..." of each step that is done; "hash HEX".
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import time
 from collections.abc import Iterable
 
 import torch
@@ -19,6 +20,7 @@ import sirtaki.torch as hvd
 MODEL, STEPS = os.environ["MODEL"], int(os.environ["STEPS"])
 PROCESS = os.environ.get("SIRTAKI_PROCESS", "0")
 PARTS, BATCH, CLASSES = 12, 4, 10
+COMPANY = int(os.environ.get("COMPANY", "-1"))
 FAULTS = set(os.environ.get("FAULTS", "").split())
 
 hvd.init()
@@ -107,8 +109,10 @@ def take_step() -> None:
 
 @hvd.elastic.run
 def train(state: hvd.elastic.TorchState) -> None:
-    print("world", hvd.size(), flush=True)
     while state.step < STEPS:
+        while state.step == COMPANY and hvd.size() == 1:
+            time.sleep(0.05)
+            state.commit()
         if sampler.steps_left == 0:
             sampler.set_epoch(sampler.epoch + 1)
         take_step()

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import sirtaki.torch as hvd
+from sirtaki.core.operations import fixed_point
 
 PARTS = 12
 several = pytest.mark.skipif("hvd.size() == 1", reason="one rank cannot disagree with itself")
@@ -329,6 +330,13 @@ def test_parameters_of_other_types_are_refused(dtype: torch.dtype) -> None:
         state_of(Weight(dtype))
 
 
+def test_gradients_outside_of_cpu_memory_are_refused() -> None:
+    model = Weight()
+    model.weight = torch.nn.Parameter(torch.zeros(3, device="meta"))
+    with pytest.raises(TypeError, match="the parameter weight is on meta"):
+        state_of(model)
+
+
 def test_sparse_gradients_are_refused() -> None:
     state = state_of(torch.nn.Embedding(5, 2, sparse=True))
     part = next(state.parts())
@@ -355,6 +363,70 @@ def test_another_number_of_threads_than_in_the_steps_before_is_refused() -> None
 
 
 @several
+def test_ranks_that_differ_in_exponents_raise_and_can_go_on() -> None:
+    state = state_of(Weight())
+    if hvd.rank() == 0:
+        state.optimizer.load_state_dict(after_a_step(1.0))
+    with pytest.raises(ValueError, match="exponents of the gradients"):
+        gradient_of(state, lambda _: torch.ones(3))
+    other = state_of(Weight())
+    assert gradient_of(other, lambda part: torch.full((3,), float(part))).tolist() == [5.5] * 3
+
+
+@several
+def test_ranks_with_other_parameters_raise() -> None:
+    state = state_of(TwoHeads() if hvd.rank() == 0 else Weight())
+    x = (torch.ones(1, 2), 0) if hvd.rank() == 0 else (torch.ones(3),)
+
+    def step() -> None:
+        for part in state.parts():
+            with part:
+                state.model(*x).backward()
+
+    with pytest.raises(ValueError, match="names of the parameters"):
+        step()
+
+
+@several
+def test_a_broadcast_of_the_optimizers_state_has_the_exponents() -> None:
+    state = state_of(Weight())
+    if hvd.rank() == 0:
+        state.optimizer.load_state_dict(after_a_step(1.0))
+    hvd.broadcast_optimizer_state(state.optimizer, 0)
+    assert parts_of_a_step(state, 1.0) == list(range(hvd.rank(), PARTS, hvd.size()))
+
+
+@several
+def test_a_rank_without_parts_takes_part() -> None:
+    state = state_of(Weight())
+    state.sampler._deals = [(0, list(range(PARTS)) if hvd.rank() == 1 else [])]
+    for _ in range(2):
+        found = gradient_of(state, lambda part: torch.full((3,), float(part)))
+        assert found.tolist() == [5.5] * 3
+        state.optimizer.step()
+        state.sampler.record_step()
+
+
+def after_a_step(size: float) -> dict[str, Any]:
+    """An optimizer's state as after a step with gradients of this size."""
+    state: dict[str, Any] = state_of(Weight()).optimizer.state_dict()
+    bits = int(torch.tensor(size).view(torch.int32))
+    kept = {"exponents": [fixed_point.exponent_for(bits, PARTS)], "threads": 1}
+    state["state"]["reproducible"] = kept
+    return state
+
+
+def parts_of_a_step(state: Any, size: float) -> list[int]:
+    """The parts that this rank was given in a step with such gradients."""
+    given = []
+    for part in state.parts():
+        with part:
+            state.model(torch.full((3,), size)).backward()
+        given.append(part.index)
+    return given
+
+
+@several
 def test_ranks_that_differ_are_told_in_what() -> None:
     state = state_of(Weight())
     state.sampler.seed = hvd.rank()
@@ -362,19 +434,16 @@ def test_ranks_that_differ_are_told_in_what() -> None:
         gradient_of(state, lambda _: torch.ones(3))
 
 
-def test_the_state_dict_has_what_the_next_step_needs() -> None:
+def test_a_newcomer_after_an_overflow_goes_on_with_the_state_dict() -> None:
     state = state_of(Weight())
-    gradient_of(state, lambda _: torch.ones(3))
-    state.optimizer.step()
-    kept = state.optimizer.state_dict()
+    mine = list(range(hvd.rank(), PARTS, hvd.size()))
+    for size in (1.0, 1e9):  # the first gradient, and one that has grown
+        assert parts_of_a_step(state, size) == 2 * mine
+        state.optimizer.step()
+        state.sampler.record_step()
     other = state_of(Weight())
-    other.optimizer.load_state_dict(kept)
-    seen = []
-    for part in other.parts():
-        with part:
-            other.model(torch.ones(3)).backward()
-        seen.append(part.index)
-    assert len(seen) == len(set(seen)), "the step did not begin again"
+    other.optimizer.load_state_dict(state.optimizer.state_dict())
+    assert parts_of_a_step(other, 1e9) == mine
 
 
 @several

@@ -440,7 +440,7 @@ DIFFERENCES = {
     "_DistributedOptimizer.zero_grad": (
         "discards gradients that are being reduced (Horovod: `AssertionError`)"
     ),
-    "DistributedOptimizer": "also takes `skip_unused` and `reproducible`",
+    "DistributedOptimizer": "PyTorch's also takes `skip_unused` and `reproducible`",
     "broadcast_object": "`obj` may be left out where it is not sent",
     "run": "`num_proc` is None by default, which means 1, so that `np` can be told apart; "
     "also takes `host_discovery`",

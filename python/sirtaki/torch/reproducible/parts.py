@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
@@ -12,18 +13,19 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from sirtaki.core.errors import MismatchError
 from sirtaki.core.operations.objects import allgather_object
-from sirtaki.core.operations.reduce_ops import Max
+from sirtaki.core.operations.reduce_ops import Max, Sum
 from sirtaki.core.world import state as world_state
 from sirtaki.elastic.seeds import part_seed
-from sirtaki.torch.ops.allreduce import allreduce
+from sirtaki.torch.ops.allreduce import allreduce, allreduce_async_
 from sirtaki.torch.ops.handles import synchronize
 from sirtaki.torch.reproducible import sums as exact
 from sirtaki.torch.reproducible.buffers import Buffers
 from sirtaki.torch.reproducible.optimizer import _ReproducibleOptimizer
 from sirtaki.torch.reproducible.randoms import RandomStates, seed_all
 from sirtaki.torch.reproducible.shares import Spent
-from sirtaki.torch.reproducible.sums import GradientSum, Seen
+from sirtaki.torch.reproducible.sums import GradientSum, Seen, sum_name
 
 _log = logging.getLogger("sirtaki")
 
@@ -192,6 +194,8 @@ class StepParts(Iterator[Part]):
             return
         made = self._buffers.leave()
         self._made[part.index] = (self._made[part.index][0], made)
+        for one in self._sums:
+            one.check()
         last = not self._left
         handles: list[int | None] = []
         for one in self._sums:
@@ -257,15 +261,32 @@ class StepParts(Iterator[Part]):
         header = [int(reports), int(abandoned), number, -number]
         numbers = [*own, *self._times(), *header]
         together = torch.tensor(numbers, dtype=torch.int32, device="cpu")
-        found = allreduce(together, name="reproducible.seen", op=Max).tolist()
+        try:
+            found = allreduce(together, name="reproducible.seen", op=Max).tolist()
+        except MismatchError:  # another number of parameters, or shares on some ranks only
+            raise self._disagreement(settings) from None
         reports_any, left, most, negated_least = found[-4:]
         if most != -negated_least:
-            raise _disagreement(settings)
+            raise self._disagreement(settings)
         if self.plan.balanced is not None and not left:
             *times, given = found[len(own) : -4]
             spent = [Spent(*times[at : at + 2]) for at in range(0, len(times), 2)]
             self.plan.balanced.note(spent, given)
         return _unpacked(found[: len(own)]), bool(reports_any), bool(left)
+
+    def _disagreement(self, settings: dict[str, Any]) -> ValueError:
+        """Return the error of ranks that differ: which one, and in what."""
+        started = {one.name: one.started for one in self._sums if one.started}
+        of_all = allgather_object((settings, started), "reproducible.settings")
+        _end_sums([sums for _, sums in of_all], started, self._handles or [])
+        for rank, (theirs, _) in enumerate(of_all):
+            for name, value in settings.items():
+                if theirs[name] != value:
+                    return ValueError(
+                        f"reproducible training: {name} is {theirs[name]} on rank {rank} and "
+                        f"{value} on rank {world_state.rank()}; all ranks need the same"
+                    )
+        return ValueError("reproducible training: two other ranks differ in their settings")
 
     def _times(self) -> list[int]:
         """Return numbers of which each rank knows its own: time and parts, and what is given."""
@@ -328,13 +349,18 @@ def _unpacked(numbers: Sequence[int]) -> list[Seen]:
     ]
 
 
-def _disagreement(settings: dict[str, Any]) -> ValueError:
-    """Return the error of ranks that differ: which one, and in what."""
-    for rank, theirs in enumerate(allgather_object(settings, "reproducible.settings")):
-        for name, value in settings.items():
-            if theirs[name] != value:
-                return ValueError(
-                    f"reproducible training: {name} is {theirs[name]} on rank {rank} and {value} "
-                    f"on rank {world_state.rank()}; all ranks need the same"
-                )
-    return ValueError("reproducible training: two other ranks differ in their settings")
+def _end_sums(
+    of_all: Sequence[dict[str, int]], own: dict[str, int], handles: Sequence[int | None]
+) -> None:
+    """End the sums that some ranks have started, so that none of a later step meets them."""
+    missing = {name: size for sums in of_all for name, size in sums.items() if name not in own}
+    more = [
+        allreduce_async_(
+            torch.zeros(size, dtype=torch.int64, device="cpu"), name=sum_name(name), op=Sum
+        )
+        for name, size in sorted(missing.items())
+    ]
+    for handle in [*handles, *more]:
+        if handle is not None:
+            with contextlib.suppress(MismatchError):
+                synchronize(handle)

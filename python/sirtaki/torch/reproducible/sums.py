@@ -71,6 +71,11 @@ class GradientSum:
         self._special = self._spare = None
         self._empty = True
 
+    def check(self) -> None:
+        """Raise TypeError if the parameter's gradient cannot be added exactly."""
+        if self.param.grad is not None:
+            _require(self.param.grad, f"the gradient of {self.name}")
+
     def take(self, last: bool) -> None:
         """Add the parameter's gradient, the complete one of a part, and remove it.
 
@@ -80,7 +85,6 @@ class GradientSum:
         grad, self.param.grad = self.param.grad, None
         if grad is None:
             return
-        _require(grad, f"the gradient of {self.name}")
         if grad.stride() != self._laid_out().stride():
             grad = self._laid_out().copy_(grad)
         mode, address = fixed_point.MEASURE, 0
@@ -104,7 +108,12 @@ class GradientSum:
             return None
         if self._empty:
             self._memory().zero_()
-        return allreduce_async_(self._memory(), name=f"reproducible.{self.name}", op=Sum)
+        return allreduce_async_(self._memory(), name=sum_name(self.name), op=Sum)
+
+    @property
+    def started(self) -> int:
+        """How many numbers `start` adds over the ranks, 0 without an exponent."""
+        return 0 if self.exponent is None else self.param.numel()
 
     def finish(self, seen: Seen, divisor: int) -> None:
         """Store the sum of all ranks as the parameter's gradient, rounded once.
@@ -148,6 +157,11 @@ class GradientSum:
         if self._sum is None:
             self._sum = empty(self.param.numel(), dtype=torch.int64)
         return self._sum
+
+
+def sum_name(name: str) -> str:
+    """Return the name of the operation that adds a parameter's sums."""
+    return f"reproducible.{name}"
 
 
 def _require(tensor: torch.Tensor, what: str) -> None:
