@@ -232,7 +232,7 @@ class Supervisor:
         if self._ended and self._running and not self._ending:
             deadlines.append(time.monotonic() + _LOOK_SECONDS)
         if self._end_at is not None:
-            deadlines.append(self._end_at)
+            deadlines.append(self._settled_at if self._answered else self._end_at)
         deadlines += [*self._streams.due(), *self._progress.due()]
         self._look_at = None if self._ending else self._policy.deadline()
         if self._look_at is not None:
@@ -249,9 +249,10 @@ class Supervisor:
         now = time.monotonic()
         self._progress.update([host.host for host in self._awaited.absent])
         self._streams.settle(now)
-        if self._end_at is not None and (now >= self._end_at or self._looked):
+        looked = self._answered and now >= self._settled_at
+        if self._end_at is not None and (now >= self._end_at or looked):
             if now < self._culprit_until and self._errors.awaits(self._suspects, self._running):
-                self._end_at = now + _SETTLE_SECONDS
+                self._end_at = self._settled_at = now + _SETTLE_SECONDS
             else:
                 self._end_at = None
                 self._name_failure(says=True)
@@ -394,11 +395,10 @@ class Supervisor:
             self._break_off_after(_LOST_SECONDS, str(reason))
 
     @property
-    def _looked(self) -> bool:
+    def _answered(self) -> bool:
         """Whether a failed job's ranks have answered the last questions."""
         watch = self._watch_ranks
-        settled = self._outcome.failure is not None and time.monotonic() >= self._settled_at
-        return settled and watch is not None and watch.seen
+        return self._outcome.failure is not None and watch is not None and watch.seen
 
     def _end_after_last_look(self) -> None:
         """End the job after its ranks have reported their state, or soon without it."""
