@@ -340,7 +340,8 @@ test-hosts: $(INSTALLED) $(VENV)/.requirements-caffe
 MINUTES ?= 2
 SEED ?=
 chaos: $(INSTALLED)
-	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(REPRODUCIBLE),--reproducible)
 
 # What a user does: an environment with nothing but the package and what it depends on.
 FROM ?= dist/sirtaki-*.whl dist/horovod-*.whl

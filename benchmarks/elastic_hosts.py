@@ -13,41 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.chaos.harm import Harm
 from tests.chaos.job import Job, hosts_of_own_memory
-from tests.chaos.schedule import Fault, Kind, schedule
-
-_MINUTE = 60.0
-_SEED = 1
-# A rank that ends well takes itself out of the job for good, which is no fault to recover from.
-_KINDS = tuple(kind for kind in Kind if kind is not Kind.EXITS)
-
-
-def goodput(minutes: int) -> float:
-    """Return which part of the epochs of fault-free minutes is done with a fault in each."""
-    flags = ("--spares", "2", "--unresponsive-seconds", "1")
-    with tempfile.TemporaryDirectory() as folder, hosts_of_own_memory(3, Path(folder)) as bed:
-        job = Job(bed, Path(folder, "job"), *flags, slots=(4, 3, 3), size=8)
-        harm = Harm(bed, job.folder)
-        job.await_epoch(2)
-        plain = _epochs(job, harm)
-        done = 0
-        for fault in schedule(_SEED, 10.0 * minutes, _KINDS):
-            print(f"{fault.kind.value}: {harm.do(fault)}", flush=True)
-            done += _epochs(job, harm)
-        harm.undo_all()
-        job.stop()
-        job.close()
-        harm.clean_up()
-    print(f"epochs in a minute: {plain} without faults, {done / minutes:g} with one a minute")
-    return done / minutes / plain
-
-
-def _epochs(job: Job, harm: Harm) -> int:
-    before, end = job.epochs, time.monotonic() + _MINUTE
-    while time.monotonic() < end:
-        harm.undo_what_is_due()
-        job.require_life()
-        time.sleep(0.1)
-    return job.epochs - before
+from tests.chaos.schedule import Fault, Kind
 
 
 def new_world_seconds() -> float:

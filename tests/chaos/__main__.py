@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from tests.chaos.harm import Harm
-from tests.chaos.job import Failure, Job, hosts_of_own_memory
+from tests.chaos.job import PARTS, TRAIN, Failure, Job, hosts_of_own_memory
 from tests.chaos.schedule import PAUSE_SECONDS, Fault, Kind, schedule
 from tests.hosts.bed import Bed, reason_to_skip
 
@@ -21,9 +21,10 @@ _LOGS = Path(__file__).resolve().parents[2] / "build/chaos"
 class Run:
     """One schedule from its first fault to its last, on one job or several."""
 
-    def __init__(self, bed: Bed, folder: Path) -> None:
+    def __init__(self, bed: Bed, folder: Path, program: str) -> None:
         self._bed = bed
         self._folder = folder
+        self._program = program
         self._jobs = 0
         self.history: list[str] = []
         self._start()
@@ -32,7 +33,7 @@ class Run:
         self._jobs += 1
         folder = self._folder / f"job-{self._jobs}"
         folder.mkdir()
-        self.job = Job(self._bed, folder)
+        self.job = Job(self._bed, folder, program=self._program)
         self._harm = Harm(self._bed, folder)
         self.job.await_epoch(1)
         self._next = time.monotonic() + PAUSE_SECONDS
@@ -77,6 +78,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=2)
     parser.add_argument("--seed", type=int, default=None, help="a random one by default")
     parser.add_argument("--kinds", nargs="*", choices=[kind.name for kind in Kind])
+    parser.add_argument("--reproducible", action="store_true", help="compare the bits, too")
     args = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 16) if args.seed is None else args.seed
     if (reason := reason_to_skip()) is not None:
@@ -90,12 +92,13 @@ def main() -> int:
     shutil.rmtree(logs, ignore_errors=True)
     logs.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder, hosts_of_own_memory(3, Path(folder)) as bed:
-        run = Run(bed, logs)
+        run = Run(bed, logs, PARTS if args.reproducible else TRAIN)
         try:
             run.follow(faults)
         except (Failure, AssertionError) as failure:
             print(f"FAILED: {failure}\nthe job's output: {run.give_up()}\nagain: make chaos "
-                  f"MINUTES={args.minutes:g} SEED={seed}")  # fmt: skip
+                  f"MINUTES={args.minutes:g} SEED={seed}"
+                  f"{' REPRODUCIBLE=1' if args.reproducible else ''}")  # fmt: skip
             return 1
     print(f"{len(faults)} faults survived, seed {seed}:", *run.history, sep="\n")
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -18,7 +19,8 @@ from tests.hosts.bed import SSH_PORT, Bed
 from tests.hosts.jobs import GRACE, RUN
 
 ROOT = Path(__file__).resolve().parents[2]
-TRAIN = (sys.executable, str(ROOT / "tests/chaos/train.py"))
+TRAIN = str(ROOT / "tests/chaos/train.py")
+PARTS = str(ROOT / "tests/chaos/parts.py")
 SLOTS = (3, 3, 2)
 # No time is asserted: after so long without an epoch, or an end, a job hangs.
 HANGS_SECONDS = 60.0
@@ -42,7 +44,8 @@ def hosts_of_own_memory(count: int, folder: Path) -> Bed:
 class Job:
     """A job that runs until `stop`. folder: its own, empty. flags: more of the launcher.
 
-    size: where it is not all slots. variables: more of the processes."""
+    size: where it is not all slots. program: `TRAIN` or `PARTS`. variables: more of the processes.
+    """
 
     def __init__(
         self,
@@ -51,6 +54,7 @@ class Job:
         *flags: str,
         slots: tuple[int, ...] = SLOTS,
         size: int | None = None,
+        program: str = TRAIN,
         variables: Mapping[str, str] = types.MappingProxyType({}),
     ) -> None:
         self._bed = bed
@@ -63,10 +67,12 @@ class Job:
             "PYTHONPATH": str(ROOT),
             "CHAOS_FOLDER": str(folder),
             "OMP_NUM_THREADS": "1",
+            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         }
+        self._variables = variables
         passed_on = [word for name in variables for word in ("-x", name)]
         command = [*RUN, "-np", str(size or sum(slots)), "-H", hosts, "-p", str(SSH_PORT)]
-        command += [*_FLAGS, *flags, *passed_on, *TRAIN]
+        command += [*_FLAGS, *flags, *passed_on, sys.executable, program]
         environment = {**os.environ, **variables, "TMPDIR": str(self._temporary)}
         self._stack = contextlib.ExitStack()
         self._process = self._stack.enter_context(bed.hosts[0].running(*command, env=environment))
@@ -77,7 +83,8 @@ class Job:
         self.epochs = 0
         self._digests: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
         self._ends: set[str] = set()
-        self._totals = Totals()
+        # What each epoch must end with; `PARTS` is compared with a job of one process at the end.
+        self._expected = Totals().digest if program == TRAIN else None
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -102,7 +109,7 @@ class Job:
             self._faults.append(
                 f"samples used {least} to {most} times in epoch {epoch} at {cursor}"
             )
-        if exact != self._totals.digest(int(epoch), int(cursor)):
+        if self._expected is not None and exact != self._expected(int(epoch), int(cursor)):
             self._faults.append(f"other parameters than without faults in epoch {epoch}")
         # Equal bits of all that were in this epoch together.
         same = self._digests[kind, epoch, cursor, world]
@@ -146,6 +153,26 @@ class Job:
             raise Failure("; ".join(self._faults[:3]))
         if len(self._ends) != 1:
             raise Failure(f"ranks ended in different states: {sorted(self._ends)}")
+        if self._expected is None:
+            self._compare_with_one_process()
+
+    def _compare_with_one_process(self) -> None:
+        alone = subprocess.run(
+            [sys.executable, PARTS],
+            env={
+                **os.environ,
+                **self._variables,
+                "CHAOS_FOLDER": str(self.folder / "alone"),  # nobody asks it to stop
+                "CHAOS_EPOCHS": str(self.epochs),
+            },
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for line in alone.stdout.splitlines():
+            kind, epoch, cursor, *_, own, world = line.split()
+            if seen := self._digests[kind, epoch, cursor, world] - {own}:
+                raise Failure(f"one process ends epoch {epoch} with {own}, the job with {seen}")
 
     def close(self) -> None:
         """End it, if it runs; then check that nothing is left of it."""

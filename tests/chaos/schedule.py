@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 PAUSE_SECONDS = 10.0
@@ -53,13 +54,15 @@ class Fault:
         return self.pick % count
 
 
-def schedule(seed: int, seconds: float, kinds: tuple[Kind, ...] = tuple(Kind)) -> list[Fault]:
-    """Return one fault each PAUSE_SECONDS. All kinds come once before any comes again."""
+def schedule(
+    seed: int, seconds: float, kinds: Sequence[Kind] = tuple(Kind), pause: float = PAUSE_SECONDS
+) -> list[Fault]:
+    """Return one fault each `pause` seconds. All kinds come once before any comes again."""
     chance = random.Random(seed)
     faults: list[Fault] = []
     waiting: list[Kind] = []
-    for number in range(1, int(seconds / PAUSE_SECONDS) + 1):
+    for number in range(1, int(seconds / pause) + 1):
         if not waiting:
             waiting = chance.sample(kinds, len(kinds))
-        faults.append(Fault(number * PAUSE_SECONDS, waiting.pop(), chance.randrange(1 << 16)))
+        faults.append(Fault(number * pause, waiting.pop(), chance.randrange(1 << 16)))
     return faults

@@ -20,7 +20,7 @@ from sirtaki.core.operations.objects import broadcast_object
 from tests.chaos.phases import at_collective, at_step, hold_in_meetings
 from tests.chaos.samples import SAMPLES, WIDTH, digest_of, gradient
 
-PROCESS = os.environ["SIRTAKI_PROCESS"]
+PROCESS = os.environ.get("SIRTAKI_PROCESS", "0")
 FOLDER = Path(os.environ["CHAOS_FOLDER"])
 STEP_SECONDS = 0.02
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +15,9 @@ from tests.chaos.harm import Harm
 from tests.chaos.job import HANGS_SECONDS, Failure, Job, hosts_of_own_memory
 from tests.chaos.phases import Phase
 from tests.chaos.schedule import OF_A_HOST, Fault, Kind
-from tests.hosts.bed import Bed, reason_to_skip
+from tests.faults.elastic.test_jobs import IMPATIENT
+from tests.hosts.bed import SSH_PORT, Bed, reason_to_skip
+from tests.hosts.jobs import GRACE, RUN
 
 # The first process of the second host.
 VICTIM = 2
@@ -75,3 +80,45 @@ def test_a_job_outlives_it(own_bed: Bed, tmp_path: Path, kind: Kind, phase: Phas
         (tmp_path / "go").touch()
         job.close()
         harm.clean_up()
+
+
+REPRODUCIBLE = str(Path(__file__).parents[1] / "faults/elastic/reproducible.py")
+# In a part, between the exchange and the step, and between the step and its records.
+WITHIN = "1@40:part:KILL 2@60:before:STOP 0@120:after:KILL 3@160:commit:STOP"
+COMPANY = "80:4 150:4 190:4 300:4"
+CUT_AT, STEPS = 200, 500
+UNTIL = re.compile(rf"<stdout>:parts {CUT_AT} ")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param("norm", marks=pytest.mark.slow),
+        pytest.param("transformer", marks=pytest.mark.nightly),
+    ],
+)
+def test_ranks_killed_stopped_and_cut_off_change_no_bit(own_bed: Bed, model: str) -> None:
+    env = {**os.environ, "MODEL": model, "STEPS": str(STEPS)}
+    alone = own_bed.hosts[0].run(sys.executable, REPRODUCIBLE, env=env)
+    (expected,) = re.findall(r"^hash (\w+)", alone.stdout, re.MULTILINE)
+    hosts = ",".join(
+        f"{host.address}:{n}" for host, n in zip(own_bed.hosts, (2, 1, 1), strict=True)
+    )
+    flags = ["-np", "4", "--min-np", "1", "-H", hosts, "-p", str(SSH_PORT), *IMPATIENT, *GRACE]
+    harm = {"FAULTS": WITHIN, "COMPANY": COMPANY}
+    command = [*RUN, *flags, sys.executable, REPRODUCIBLE]
+    with own_bed.hosts[0].running(*command, env={**env, **harm}) as job:
+        assert job.stdout is not None
+        lines = []
+        for line in job.stdout:
+            lines.append(line)
+            if UNTIL.search(line):
+                own_bed.hosts[2].cut_off()
+            elif "nothing was heard of it" in line:
+                own_bed.hosts[2].reconnect()
+        own_bed.hosts[2].reconnect()
+    output = "".join(lines)
+    sizes = [int(size) for size in re.findall(r"^world \d+: (\d) process", output, re.MULTILINE)]
+    assert {2, 3, 4} <= set(sizes)
+    assert sizes[-1] == 4
+    assert set(re.findall(r"<stdout>:hash (\w+)", output)) == {expected}, output[-3000:]

@@ -75,7 +75,7 @@ _TEST_ALL = (
     Stage("mpich", ("test-mpich", QUICK), 2, after=BUILD),
     Stage("fuzz", ("fuzz-python", "FUZZ_SECONDS=15"), 1, after=BUILD),
     # The same schedule each time, so that a failure is due to the change; nightly draws a new one.
-    Stage("chaos", ("chaos", "MINUTES=2", "SEED=1"), 4, after=BUILD),
+    Stage("chaos", ("chaos", "MINUTES=2", "SEED=1", "REPRODUCIBLE=1"), 4, after=BUILD),
     Stage("simulation", ("simulate", "SEEDS=1000"), 1, cores=2, after=BUILD),
 )  # fmt: skip
 _REST = (
@@ -93,7 +93,8 @@ _NIGHTLY = (
     Stage("cpp address", ("test-cpp-address",), 15),
     Stage("fuzz", ("fuzz", "FUZZ_SECONDS=1200"), 65, after=BUILD),
     Stage("simulation", ("simulate", "SEEDS=50000", "FIRST=10000"), 40, cores=2, after=BUILD),
-    Stage("chaos", ("chaos", "MINUTES=45"), 60, after=BUILD),
+    Stage("chaos", ("chaos", "MINUTES=30"), 40, after=BUILD),
+    Stage("chaos in parts", ("chaos", "MINUTES=15", "REPRODUCIBLE=1"), 20, after=BUILD),
     Stage("simulation faults", ("simulate-faults",), 20),
     Stage("single", ("test-single", "MARKS=nightly"), 8, after=BUILD),
     Stage("faults", ("test-faults", "MARKS=nightly"), 3, after=BUILD),

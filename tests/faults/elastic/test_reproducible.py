@@ -76,7 +76,7 @@ def test_a_job_that_loses_ranks_ends_as_one_undisturbed_rank(
     environment = {"MODEL": model, "STEPS": str(steps)}
     alone = hashes(trained(job, "-np", "1", **environment))
     flags = ("-np", "4", "--min-np", "1", *QUICK)
-    done = trained(job, *flags, **environment, FAULTS=FAULTS, COMPANY=str(LAST_FAULT))
+    done = trained(job, *flags, **environment, FAULTS=FAULTS, COMPANY=f"{LAST_FAULT}:2")
     killed = set(re.findall(r"process (\d) on localhost ended with SIGKILL", done.stderr))
     assert killed == {"0", "1", "2", "3"}
     check_parts(done, range(LAST_FAULT + 1, steps))
