@@ -180,7 +180,8 @@ class WorldWork(TypedDict):
 
     label, key: its name for people and for programs. members: numbers of its ranks in the job, if
     they differ. whole: whether it contains all ranks. sets: members of each process set. ended: the
-    latest earlier worlds of this process; RATES asks for them.
+    latest earlier worlds of this process; RATES asks for them. parts: how many parts of a
+    step each of its ranks computes, if they share out parts.
     """
 
     label: str
@@ -191,6 +192,7 @@ class WorldWork(TypedDict):
     sets: dict[str, list[int]]
     ranks: list[RankWork]
     ended: list[EndedWorld]
+    parts: list[int] | None
 
 
 class ThreadPlace(TypedDict, total=False):

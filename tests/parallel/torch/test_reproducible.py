@@ -12,6 +12,7 @@ import torch
 
 import sirtaki.torch as hvd
 from sirtaki.core.operations import fixed_point
+from sirtaki.core.world.state import current_world
 
 PARTS = 12
 several = pytest.mark.skipif("hvd.size() == 1", reason="one rank cannot disagree with itself")
@@ -467,4 +468,5 @@ def test_a_slow_rank_gets_fewer_parts_of_the_same_step() -> None:
         state.sampler.record_step()
     together = hvd.allgather_object(state.sampler.mine)
     assert sorted(part for mine in together for part in mine) == list(range(PARTS))
+    assert current_world().parts == [len(mine) for mine in together]
     assert len(together[0]) < len(together[1])

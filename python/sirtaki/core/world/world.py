@@ -77,6 +77,8 @@ class World:
     joins: int = 0
     # Returns operations in which the accelerator waits for others: kinds, names, sets, seconds.
     on_device: Callable[[], list[tuple[str, str, int, float]]] | None = None
+    # How many parts of a step each rank computes, where ranks share out parts.
+    parts: Sequence[int] | None = None
     # The latest operations that can be done again, by name: see `Collectives.allreduce_again`.
     known: dict[str | None, tuple[_core.Known, Any, int, tuple[str, int]]]
     _joined_at = 0.0
@@ -361,6 +363,7 @@ def _work(question: Question) -> list[WorldWork]:
                 "sets": {str(number): of for number, of in world.engine.process_sets().items()},
                 "ranks": [] if silent else work(world.engine, own, question, leads),
                 "ended": ended,
+                "parts": None if silent or world.parts is None else list(world.parts),
             }
         )
     return found

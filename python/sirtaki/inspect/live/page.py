@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from sirtaki.inspect.live.guard import LOOPBACK, Handler, LoopbackServer, Refused, same
-from sirtaki.inspect.live.view import HEADINGS, Looks, cells
+from sirtaki.inspect.live.view import Looks, cells, headings
 from sirtaki.inspect.stacks import stack_of
 
 _FILES = Path(__file__).with_name("files")
@@ -171,7 +171,7 @@ def _seen(looks: Looks) -> dict[str, object]:
         "job": looks.job,
         "time": time.time(),
         "interval": looks.interval,
-        "headings": HEADINGS,
+        "headings": headings(ranks),
         "ended": seen is None,
         "ranks": ranks,
     }

@@ -14,7 +14,7 @@ import tty
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sirtaki.inspect.live.view import HEADINGS, Looks, cells
+from sirtaki.inspect.live.view import HEADINGS, Looks, cells, headings
 from sirtaki.inspect.stacks import stack_of
 from sirtaki.rendezvous.network.inbox import Inbox
 from sirtaki.rendezvous.words import printable
@@ -36,7 +36,7 @@ SORTS = (
 )
 # A narrow terminal shows these columns, and then more as they fit.
 _ALWAYS = ("RANK", "STEP", "WAIT")
-_MORE = ("EXPOSED", "COMPUTE", "COMM", "BYTES/S", "MEMORY", "CPU")
+_MORE = ("EXPOSED", "COMPUTE", "PARTS", "COMM", "BYTES/S", "MEMORY", "CPU")
 _LEAST_DOES = 14
 _GAP = 2
 _OTHER_LINES = 3
@@ -194,11 +194,11 @@ class Screen:
         from rich.text import Text
 
         ranks = self.sorted()
-        rows = [dict(zip(HEADINGS, cells(one), strict=True)) for one in ranks]
+        rows = [dict(zip(headings(ranks), cells(one), strict=True)) for one in ranks]
         names = columns(rows, width)
         table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, expand=False)
         for name in names:
-            last = name == HEADINGS[-1]
+            last = name == names[-1]
             table.add_column(name, justify="left" if last else "right", no_wrap=True)
         first = self._first(ranks, room)
         for one, row in list(zip(ranks, rows, strict=True))[first : first + room]:
@@ -225,12 +225,12 @@ def columns(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
     """
     widths = _widths(rows)
     shown = set(_ALWAYS)
-    for name in _MORE:
+    for name in filter(widths.__contains__, _MORE):
         needed = sum(widths[each] + _GAP for each in shown | {name}) + _LEAST_DOES
         if needed > width:
             break
         shown.add(name)
-    return [name for name in HEADINGS if name in shown] + [HEADINGS[-1]]
+    return [name for name in widths if name in shown] + [HEADINGS[-1]]
 
 
 def _folded(line: str, width: int) -> list[str]:
@@ -239,7 +239,8 @@ def _folded(line: str, width: int) -> list[str]:
 
 
 def _widths(rows: Sequence[Mapping[str, str]]) -> dict[str, int]:
-    return {name: max(len(name), *(len(row[name]) for row in rows)) for name in HEADINGS}
+    names = rows[0] if rows else HEADINGS
+    return {name: max(len(name), *(len(row[name]) for row in rows)) for name in names}
 
 
 @contextlib.contextmanager

@@ -107,10 +107,12 @@ def view(
         ``job``, and ``ranks``: of each ``rank``, ``host``, ``pid``, ``step`` (seconds),
         ``operations`` and ``bytes`` (per second), ``exposed`` (blocked in our calls), ``computing``
         (not blocked), ``communicating`` (with an operation open), ``waiting``, ``cpu`` (shares of
-        the time), ``memory`` (bytes), ``does``, ``waits_for`` (ranks), and ``slowest``. Unknown
-        values, such as those of ranks on other hosts, are None.
+        the time), ``memory`` (bytes), ``parts`` (how many of a step it computes), ``does``,
+        ``waits_for`` (ranks), and ``slowest``. Unknown values, such as those of ranks on other
+        hosts, are None.
     """
     rates = states_of(answers)
+    parts = _parts_of(answers)
     memory = {answer["rank"]: answer["memory"] for answer in answers}
     missed = analyse(found).missed
     slowest = _slowest(rates)
@@ -131,12 +133,24 @@ def view(
                 "computing": None if exposed is None else 1.0 - exposed,
                 "cpu": one.share,
                 "memory": memory.get(rank),
+                "parts": parts.get(rank),
                 "does": doing(one),
                 "waits_for": sorted({each for m in missed if rank in m.has for each in m.missing}),
                 "slowest": rank == slowest,
             }
         )
     return {"job": job, "ranks": ranks}
+
+
+def _parts_of(answers: Iterable[RankAnswer]) -> dict[int, int]:
+    """Return by rank how many parts of a step it computes; empty where no parts are shared out."""
+    return {
+        rank: count
+        for answer in answers
+        for world in answer.get("work") or ()
+        if world["whole"]
+        for rank, count in enumerate(world.get("parts") or ())
+    }
 
 
 def _slowest(rates: Mapping[int, RankWork]) -> int | None:
@@ -151,7 +165,7 @@ def _slowest(rates: Mapping[int, RankWork]) -> int | None:
 
 def table(seen: Mapping[str, Any]) -> list[str]:
     """Return the lines of the view."""
-    rows = [HEADINGS, *map(cells, seen["ranks"])]
+    rows = [headings(seen["ranks"]), *map(cells, seen["ranks"])]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(text.rjust(width) for text, width in zip(row[:-1], widths, strict=False))
@@ -160,8 +174,14 @@ def table(seen: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def headings(ranks: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the headings for the ranks of `view`; PARTS only where ranks share out parts."""
+    shared = any(one["parts"] is not None for one in ranks)
+    return (*HEADINGS[:-1], *(["PARTS"] if shared else []), HEADINGS[-1])
+
+
 def cells(one: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the cells under `HEADINGS` for a rank of `view`."""
+    """Return the cells under `headings` for a rank of `view`."""
     step = one["step"]
     does = one["does"]
     if one["waits_for"] and ", waiting for " not in does:
@@ -174,6 +194,7 @@ def cells(one: Mapping[str, Any]) -> tuple[str, ...]:
         *(_percent(one[name]) for name in shares),
         _amount(one["bytes"]),
         _amount(one["memory"]),
+        *([] if one["parts"] is None else [str(one["parts"])]),
         does,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence, Sized
 
 import torch
 
+from sirtaki.core.world import state as world_state
 from sirtaki.data import plan
 from sirtaki.data.sampler import Position
 from sirtaki.torch.reproducible.shares import Shares, Spent, dealt
@@ -69,6 +70,7 @@ class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
             )
         self._rank = rank
         self.shares = Shares(self.parts, size)
+        self._publish()
         self._deals = [(0, self._dealt())]
         self._spent = Spent(0, 0)
 
@@ -109,9 +111,15 @@ class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
         if not self.shares.update(spent):
             return
         self._spent = Spent(0, 0)
+        self._publish()
         mine = self._dealt()
         if mine != self._deals[-1][1]:
             self._deals.append((max(given, self.after_step), mine))
+
+    def _publish(self) -> None:
+        """Let `sirtaki top` show the shares."""
+        if world_state.is_initialized():
+            world_state.current_world().parts = self.shares.counts
 
     def record_step(self) -> None:
         """Record that all ranks have done a step; call it before ``state.commit()``."""

@@ -16,6 +16,7 @@ import torch
 from sirtaki.core.errors import MismatchError
 from sirtaki.core.operations.objects import allgather_object
 from sirtaki.core.operations.reduce_ops import Max, Sum
+from sirtaki.core.tracing.spans import trace
 from sirtaki.core.world import state as world_state
 from sirtaki.elastic.seeds import part_seed
 from sirtaki.torch.ops.allreduce import allreduce, allreduce_async_
@@ -76,17 +77,20 @@ class Part:
         self.index = index
         self.samples = step.plan.samples[index]
         self._step = step
+        self._trace = trace(f"part {index}")
 
     def __enter__(self) -> Part:
         self._step.enter(self)
+        self._trace.__enter__()
         return self
 
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
+        self._trace.__exit__(kind, error, traceback)
         self._step.leave(kind is not None)
 
     def report(self, **values: float | torch.Tensor) -> None:

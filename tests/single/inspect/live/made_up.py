@@ -26,15 +26,25 @@ def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 
 class MadeUp:
-    """Stands for `Looks`: each look finds a step a millisecond longer. `name`: of a tensor."""
+    """Stands for `Looks`: each look finds a step a millisecond longer. `name`: of a tensor.
 
-    def __init__(self, name: str = "grad", host: str = "node0", ranks: int = 2) -> None:
+    parts: of a step, which each rank computes.
+    """
+
+    def __init__(
+        self,
+        name: str = "grad",
+        host: str = "node0",
+        ranks: int = 2,
+        parts: list[int] | None = None,
+    ) -> None:
         self.job = "0123abcd"
         self.interval = 0.05
         self.ended = False
         self.answered = True
         self._name, self._host, self._ranks = name, host, ranks
         self._looks = 0
+        self._parts = parts
 
     def look(self) -> dict[str, Any] | None:
         """See `Looks`."""
@@ -52,5 +62,7 @@ class MadeUp:
             )
             for rank in range(self._ranks)
         ]
+        for one in answers:
+            one["work"][0]["parts"] = self._parts
         earlier = {rank: {**EARLIER, "completed": 5} for rank in range(self._ranks)}
         return None if self.ended else view(self.job, job_of(answers), answers, earlier)

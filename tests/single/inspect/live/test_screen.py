@@ -54,6 +54,13 @@ def test_a_wide_terminal_shows_all_columns() -> None:
     assert keys.startswith("q: quit  s: sort (rank)")
 
 
+def test_the_parts_of_each_rank_are_shown_where_ranks_share_them_out() -> None:
+    _, head, first, second, _ = shown(on(MadeUp(parts=[4, 8])), 120)
+    assert head.split() == [*HEADINGS[:-1], "PARTS", "DOES"]
+    at = head.index("PARTS") + len("PARTS")
+    assert [first[:at].split()[-1], second[:at].split()[-1]] == ["4", "8"]
+
+
 @pytest.mark.parametrize("width", [10, 20, 40, 60, 80])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     lines = shown(on(MadeUp(name="a" * 300)), width)
