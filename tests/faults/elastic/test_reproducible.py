@@ -65,9 +65,11 @@ def test_any_number_of_ranks_gives_the_same_bits(job: Job, model: str) -> None:
     ("model", "steps"),
     [
         ("norm", FEW),
-        pytest.param("norm", ALL, marks=pytest.mark.slow),
-        pytest.param("transformer", ALL, marks=pytest.mark.nightly),
-        pytest.param("lenet", ALL, marks=pytest.mark.nightly),
+        # On three hosts, tests/hosts/test_elastic_faults.py does it sooner.
+        *(
+            pytest.param(model, ALL, marks=pytest.mark.nightly)
+            for model in ("norm", "transformer", "lenet")
+        ),
     ],
 )
 def test_a_job_that_loses_ranks_ends_as_one_undisturbed_rank(
@@ -83,7 +85,7 @@ def test_a_job_that_loses_ranks_ends_as_one_undisturbed_rank(
     assert hashes(done) == alone
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_rank_that_is_stopped_changes_nothing(job: Job) -> None:
     environment = {"MODEL": "norm", "STEPS": str(FEW)}
     alone = hashes(trained(job, "-np", "1", **environment))
