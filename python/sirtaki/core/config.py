@@ -88,6 +88,8 @@ class Config(NamedTuple):
     malloc_settings: tuple[str, ...] = ()
     stacks_signal: int = _STACKS_SIGNAL
     watched: bool = False
+    keep_step: str = ""
+    replay: str = ""
 
     def __repr__(self) -> str:
         return repr_without(self, "secret")
@@ -160,6 +162,8 @@ class Config(NamedTuple):
             malloc_settings=env.malloc_settings(),
             stacks_signal=_read_stacks_signal(env),
             watched=env.flag("WATCHED"),
+            keep_step=_read_keep_step(env),
+            replay=env.text("REPLAY", ""),
         )
         return config if placement is None else config._at(placement)
 
@@ -297,6 +301,12 @@ def _read_stacks_signal(env: _Reader) -> int:
             f"signal: {int(_FIRST_SIGNAL)} to {int(_LAST_SIGNAL)}"
         )
     return number
+
+
+def _read_keep_step(env: _Reader) -> str:
+    """Return a folder or a word for yes, "" for neither."""
+    chosen = env.text("KEEP_STEP", "")
+    return "" if truth(chosen) is False else chosen
 
 
 def _read_backend(env: _Reader) -> str:

@@ -64,6 +64,8 @@ def _call(func: Callable[[], T], state: State, reset: Callable[[], object]) -> T
             begin = functools.partial(_begin_again, state, reset, interrupt.skip_sync)
         except BaseException as error:
             if not isinstance(error, Exception) or not is_loss(error):
+                if isinstance(error, Exception):
+                    state.on_failure(error)
                 failing.tell(error, state._commits)
                 raise
             _require_elastic(error)

@@ -73,6 +73,9 @@ class State:
         for callback in self._reset_callbacks:
             callback()
 
+    def on_failure(self, error: Exception) -> None:
+        """Note that the training function has failed; for subclasses."""
+
     def forget_host_updates(self) -> None:
         """Forget updates about the hosts of the world that ends."""
         self._host_messages = queue.Queue()

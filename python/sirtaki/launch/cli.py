@@ -50,6 +50,10 @@ GROUPS = {
         "postmortem": Subcommand(
             "show what the ranks of a failed job were doing", "sirtaki.inspect.postmortem"
         ),
+        "replay": Subcommand(
+            "compute a step that a rank has kept, and name the first module that is not finite",
+            "sirtaki.observe.replay",
+        ),
         "stacks": Subcommand(
             "show the stack of every thread of a job's ranks", "sirtaki.inspect.stacks"
         ),

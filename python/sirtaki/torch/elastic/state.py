@@ -119,13 +119,17 @@ class TorchState(ObjectState):
         """
         values = [handler.value for handler in self._handlers.values()]
         if loader is None:
-            return self._parts.parts(values)
-        return self._parts.batches(values, loader)
+            return self._parts.parts(values, self)
+        return self._parts.batches(values, loader, self)
 
     @property
     def reported(self) -> dict[str, float]:
         """The means over all parts of the last step of what ``part.report()`` was given."""
         return self._parts.reported
+
+    def on_failure(self, error: Exception) -> None:
+        """See `State`."""
+        self._parts.failed(error)
 
     def save(self) -> None:
         """Copy the state into this process's memory; with `every_step`, all but the parameters."""

@@ -75,6 +75,21 @@ class ConstantBatchSampler(torch.utils.data.Sampler[list[int]]):
         self._spent = Spent(0, 0)
 
     @property
+    def settings(self) -> dict[str, int]:
+        """What the samples of parts depend on, by name."""
+        return {
+            "the number of parts": self.parts,
+            "the batch size": self.batch_size,
+            "shuffle": int(self.shuffle),
+            "the seed": int(self.seed),
+            "the number of samples": len(self.dataset),
+        }
+
+    def compute_only(self, parts: Sequence[int]) -> None:
+        """Compute these parts of the next step, and no other."""
+        self._deals = [(0, list(parts))]
+
+    @property
     def mine(self) -> list[int]:
         """The numbers of this rank's parts in the next step."""
         return self._mine_at(self.processed_num)

@@ -49,6 +49,14 @@ class Buffers:
         for norm in self._norms:
             norm.keep()
 
+    @property
+    def before(self) -> dict[int, torch.Tensor]:
+        """What the buffers were before the step, by their ids."""
+        found = dict(zip(map(id, self._others.values()), self._before, strict=True))
+        for norm in self._norms:
+            found |= norm.before
+        return found
+
     def enter(self) -> None:
         """Prepare for a part."""
         for norm in self._norms:
@@ -95,6 +103,10 @@ class _Norm:
 
     def keep(self) -> None:
         self._before = {name: b.clone() for name, b in self.module.named_buffers(recurse=False)}
+
+    @property
+    def before(self) -> dict[int, torch.Tensor]:
+        return {id(getattr(self.module, name)): value for name, value in self._before.items()}
 
     def enter(self) -> None:
         # The running statistics then become those of the part's batch alone.

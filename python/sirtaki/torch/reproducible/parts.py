@@ -7,7 +7,7 @@ import logging
 import math
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +18,7 @@ from sirtaki.core.operations.objects import allgather_object
 from sirtaki.core.operations.reduce_ops import Max, Sum
 from sirtaki.core.tracing.spans import trace
 from sirtaki.core.world import state as world_state
+from sirtaki.elastic.run import is_loss
 from sirtaki.elastic.seeds import part_seed
 from sirtaki.torch.ops.allreduce import allreduce, allreduce_async_
 from sirtaki.torch.ops.handles import synchronize
@@ -65,6 +66,19 @@ class StepPlan(NamedTuple):
     balanced: Balanced | None = None
 
 
+class Keeping(Protocol):
+    """Keeps a step whose parts fail, or have values that are not finite."""
+
+    def look(self, part: int, sums: Sequence[GradientSum], reported: Mapping[str, float]) -> None:
+        """Look at what a part has computed."""
+
+    def note_special(self) -> None:
+        """Note that a rank has found a gradient that is not finite."""
+
+    def failed(self, error: Exception) -> None:
+        """Note an error of a part."""
+
+
 class Part:
     """A part of a step. The gradients computed in ``with part:`` belong to it.
 
@@ -91,7 +105,7 @@ class Part:
         traceback: TracebackType | None,
     ) -> None:
         self._trace.__exit__(kind, error, traceback)
-        self._step.leave(kind is not None)
+        self._step.leave(error)
 
     def report(self, **values: float | torch.Tensor) -> None:
         """Report numbers, such as the loss: `state.reported` has their means over all parts.
@@ -116,6 +130,7 @@ class StepParts(Iterator[Part]):
         buffers: What the parts change, of the models.
         plan: What the step computes.
         reported: Filled with the means of what the parts report.
+        keeper: May keep the step; None: nothing does.
     """
 
     def __init__(
@@ -124,12 +139,14 @@ class StepParts(Iterator[Part]):
         buffers: Buffers,
         plan: StepPlan,
         reported: dict[str, float],
+        keeper: Keeping | None = None,
     ) -> None:
         self.plan = plan
         self._optimizer = optimizer
         self._sums = optimizer.sums
         self._buffers = buffers
         self._reported = reported
+        self._keeper = keeper
         self._left = list(plan.mine)
         self._given: Part | None = None  # and not left yet
         self._entered = False
@@ -187,14 +204,16 @@ class StepParts(Iterator[Part]):
         self._buffers.enter()
         self._began = time.perf_counter()
 
-    def leave(self, failed: bool) -> None:
+    def leave(self, error: BaseException | None) -> None:
         """End the part: add its gradients, and restore random states and buffers."""
         part, self._given, self._entered = self._given, None, False
         assert part is not None
         assert self._random is not None
         self._random.restore()
-        if failed:
+        if error is not None:
             self._buffers.restore()
+            if self._keeper is not None and isinstance(error, Exception) and not is_loss(error):
+                self._keeper.failed(error)
             return
         made = self._buffers.leave()
         self._made[part.index] = (self._made[part.index][0], made)
@@ -208,6 +227,8 @@ class StepParts(Iterator[Part]):
                 handles.append(one.start())
         if last:
             self._handles = handles
+        if self._keeper is not None:
+            self._keeper.look(part.index, self._sums, self._made[part.index][0])
         if self.plan.balanced is not None:
             self.plan.balanced.add_time(round(1e6 * (time.perf_counter() - self._began)) + 1)
 
@@ -235,6 +256,8 @@ class StepParts(Iterator[Part]):
                 "a rank left the loop over state.parts() before its end, so the step has no "
                 "gradients: compute all parts of each step"
             )
+        if self._keeper is not None and any(each.special for each in seen):
+            self._keeper.note_special()
         terms = self.plan.parts
         again = [
             exact.does_not_fit(one, each, terms) for one, each in zip(self._sums, seen, strict=True)

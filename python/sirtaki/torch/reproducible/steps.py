@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sirtaki.core.config import Config
+from sirtaki.core.world import state as world_state
 from sirtaki.elastic.seeds import part_seed
+from sirtaki.elastic.state import ObjectState
 from sirtaki.torch.reproducible.batches import ConstantBatchSampler
 from sirtaki.torch.reproducible.buffers import Buffers
 from sirtaki.torch.reproducible.optimizer import is_reproducible
 from sirtaki.torch.reproducible.parts import Part, StepParts, StepPlan
 from sirtaki.torch.reproducible.randoms import RandomStates, seed_all
+
+if TYPE_CHECKING:
+    from sirtaki.torch.reproducible.keep import Keeper
 
 
 class Steps:
@@ -24,13 +31,23 @@ class Steps:
         self._batches: _Batches | None = None
         self._models: list[torch.nn.Module] = []
         self._buffers: Buffers | None = None
+        self._keeper: Keeper | None = None
 
     def forget(self) -> None:
         """Drop the current step, whose world is lost."""
         self._current = self._batches = None
+        if self._keeper is not None:
+            self._keeper.forget()
 
-    def parts(self, values: Sequence[Any]) -> StepParts:
+    def failed(self, error: Exception) -> None:
+        """Keep the current step, if that is asked for, because of an error."""
+        if self._keeper is not None:
+            self._keeper.failed(error)
+
+    def parts(self, values: Sequence[Any], state: ObjectState) -> StepParts:
         """Begin a step with the optimizer, the sampler and the modules among these values.
+
+        `state` has other values.
 
         Raises:
             ValueError: One is missing or does not fit.
@@ -50,11 +67,42 @@ class Steps:
         models = [each for each in values if isinstance(each, torch.nn.Module)]
         if self._buffers is None or models != self._models:
             self._models, self._buffers = models, Buffers(models)
-        plan = plan_of(sampler)
-        self._current = StepParts(optimizer, self._buffers, plan, self.reported)
+        config = world_state.current_world().config
+        if config.replay or config.keep_step:
+            self._current = self._watched(config, optimizer, sampler, state, self._buffers)
+        else:
+            plan = plan_of(sampler)
+            self._current = StepParts(optimizer, self._buffers, plan, self.reported)
         return self._current
 
-    def batches(self, values: Sequence[Any], loader: Any) -> Iterator[tuple[Part, Any]]:
+    def _watched(
+        self,
+        config: Config,
+        optimizer: Any,
+        sampler: ConstantBatchSampler,
+        state: ObjectState,
+        buffers: Buffers,
+    ) -> StepParts:
+        """Begin a step that is a kept one, or may be kept."""
+        from sirtaki.torch.reproducible import keep  # not on Windows
+
+        objects = state._contents()
+        subject = keep.Subject(self._models, optimizer, buffers, objects, sampler.settings)
+        if config.replay:
+            from sirtaki.torch.reproducible import replay
+
+            loaded = replay.load(Path(config.replay), subject, sampler)
+            state._take({name: value for name, value in loaded.items() if name in objects})
+            return replay.ReplayedParts(subject, plan_of(sampler), self.reported)
+        self._keeper = self._keeper or keep.Keeper(config.keep_step)
+        plan = plan_of(sampler)
+        step = StepParts(optimizer, buffers, plan, self.reported, self._keeper)
+        self._keeper.begin(subject, plan)
+        return step
+
+    def batches(
+        self, values: Sequence[Any], loader: Any, state: ObjectState
+    ) -> Iterator[tuple[Part, Any]]:
         """Begin a step whose parts come with their batches.
 
         Raises:
@@ -67,7 +115,7 @@ class Steps:
                 "state.parts(loader) needs a loader of this state's sampler: "
                 "DataLoader(data, batch_sampler=sampler)"
             )
-        parts = self.parts(values)
+        parts = self.parts(values, state)
         if self._batches is None or not self._batches.go_on(loader, sampler):
             self._batches = _Batches(loader, sampler)
         batches = self._batches
