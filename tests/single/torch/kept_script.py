@@ -1,6 +1,6 @@
 """Trains in parts for five steps, and comes to harm in part 7 of step 3 where HARM says so.
 
-HARM: gradient, report, part, loader, clip or step. WIDTH and SHUFFLE change the program. It prints
+HARM: gradient, report, part, loader, step or half. WIDTH and SHUFFLE change the program. It prints
 the bits of each part of that step: of parameters and buffers, of moments, of gradients.
 """
 
@@ -48,12 +48,14 @@ class Data(torch.utils.data.Dataset[torch.Tensor]):
 
 
 class Stubborn(torch.optim.Adam):
-    """Fails when it has changed some parameters."""
+    """Fails before it changes parameters, or after it."""
 
     def step(self, closure: Any = None) -> Any:
         """Step, and fail."""
-        result = super().step(closure)
         if HARM == "step" and state.step == 3:
+            raise ArithmeticError("no step")
+        result = super().step(closure)
+        if HARM == "half" and state.step == 3:
             raise ArithmeticError("half done")
         return result
 
@@ -106,8 +108,6 @@ def train(state: hvd.elastic.TorchState) -> None:
         for part, x in state.parts(loader):
             with part:
                 compute(part, x)
-        if HARM == "clip" and state.step == 3:
-            raise ArithmeticError("the norm is too large")
         optimizer.step()
         optimizer.zero_grad()
         sampler.record_step()

@@ -8,13 +8,16 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from sirtaki.core.config import Config
 from sirtaki.rendezvous.files.kept_step import StepFacts, keep
+from sirtaki.torch.reproducible.replay import Outputs
 from tests import needs
 from tests.single.launching import SIRTAKI, Job
 
@@ -111,7 +114,7 @@ def test_nothing_is_kept_by_default(tmp_path: Path) -> None:
     [
         ("part", "ArithmeticError: no such sample", "until ArithmeticError"),
         ("loader", "OSError: cannot be read", ""),
-        ("clip", "ArithmeticError: the norm is too large", "all values are finite in 12 parts"),
+        ("step", "ArithmeticError: no step", "all values are finite in 12 parts"),
         pytest.param(
             "report",
             "the reported loss in part 7 is not finite",
@@ -135,7 +138,7 @@ def test_a_step_that_fails_before_parameters_change_is_kept(
 
 
 def test_a_step_that_has_changed_parameters_is_not_kept(tmp_path: Path) -> None:
-    done = ran(*SCRIPT, HARM="step", SIRTAKI_KEEP_STEP=str(tmp_path))
+    done = ran(*SCRIPT, HARM="half", SIRTAKI_KEEP_STEP=str(tmp_path))
     assert (
         "sirtaki: rank 0: ArithmeticError: half done; nothing is kept of the step: parameters or "
         "the optimizer's state have changed since it began" in done.stderr
@@ -153,7 +156,9 @@ def test_a_step_that_cannot_be_written_does_not_hide_the_error() -> None:
     ("changes", "told"),
     [
         ({"WIDTH": "8"}, r"0.weight is \(16, 8\) torch.float32 in the step and \(8, 8\) torch"),
-        ({"SHUFFLE": "0"}, "shuffle is 1 in the step and 0 here"),
+        pytest.param(
+            {"SHUFFLE": "0"}, "shuffle is 1 in the step and 0 here", marks=pytest.mark.slow
+        ),
         ({"THREADS": "2"}, "the number of threads is 1 in the step and 2 here"),
     ],
 )
@@ -203,12 +208,38 @@ def test_a_step_that_is_not_whole_is_refused(copied: Path, file: str, spoil: str
     assert done.stderr.startswith(f"sirtaki replay: error: {copied} holds no whole step: ")
 
 
-def test_a_damaged_step_is_refused(copied: Path) -> None:
+def test_a_flipped_bit_is_found(copied: Path) -> None:
     file = copied / "values.pt"
-    file.write_bytes(bytes(file.stat().st_size))
+    with zipfile.ZipFile(file) as found:
+        tensor = next(each for each in found.infolist() if each.filename.endswith("/data/0"))
+    content = bytearray(file.read_bytes())
+    content[tensor.header_offset + 256] ^= 1  # headers are shorter, and it has 512 bytes
+    file.write_bytes(content)
+    done = replay(copied, "false")
+    assert done.returncode == 2
+    assert re.search(
+        f"{copied} holds no whole step: .*/data/0 in values.pt is damaged", done.stderr
+    )
+
+
+def test_a_file_without_tensors_is_refused(copied: Path) -> None:
+    with zipfile.ZipFile(copied / "values.pt", "w") as file:
+        file.writestr("nothing", "")
     done = replay(copied)
     assert done.returncode == 1
-    assert f"ValueError: {copied} holds no whole step: " in done.stderr
+    assert f"ValueError: the tensors of {copied} cannot be loaded: " in done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_scripted_modules_are_not_looked_into(tmp_path: Path) -> None:
+    scripted = torch.jit.script(torch.nn.Linear(2, 2))
+    model = torch.nn.Sequential(scripted, torch.nn.ReLU())
+    outputs = Outputs([model])
+    model(torch.tensor([torch.nan, 1.0]))
+    assert outputs.take() == (
+        "the first output that is not finite is of 1 (ReLU); its input is not either"
+    )
+    assert outputs.take() == ""
 
 
 def test_a_missing_folder_and_a_missing_command_are_refused(tmp_path: Path) -> None:

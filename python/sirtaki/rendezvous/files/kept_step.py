@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -32,7 +33,6 @@ class StepFacts(NamedTuple):
         threads: How many threads it computes with.
         settings: What the step depends on, by name; the program that replays it needs the same.
         versions: What the bits may depend on, by name.
-        size: Of the file with the tensors, in bytes.
     """
 
     rank: int
@@ -42,7 +42,6 @@ class StepFacts(NamedTuple):
     threads: int
     settings: dict[str, Any]
     versions: dict[str, str]
-    size: int = 0
 
 
 def keep(root: Path, facts: StepFacts, save: Callable[[IO[bytes]], None], forgets: bool) -> Path:
@@ -51,7 +50,7 @@ def keep(root: Path, facts: StepFacts, save: Callable[[IO[bytes]], None], forget
     Args:
         root: The folder in which to make it.
         facts: What is known of the step.
-        save: Writes its tensors.
+        save: Writes its tensors, as a zip file.
         forgets: Whether only the latest eight stay.
 
     Returns:
@@ -67,7 +66,6 @@ def keep(root: Path, facts: StepFacts, save: Callable[[IO[bytes]], None], forget
             file = os.open(_VALUES, _NEW_FILE, 0o600, dir_fd=inside)
             with os.fdopen(file, "wb") as stream:
                 save(stream)
-                facts = facts._replace(size=stream.tell())
             write_whole(inside, _FACTS, json.dumps(facts._asdict()).encode())
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)  # such as on a full disk
@@ -106,14 +104,26 @@ def kept_step(folder: Path) -> Iterator[tuple[StepFacts, IO[bytes]]]:
                 facts = StepFacts(**parse_json(file.read()))
             values = _reading(_VALUES, inside)
         except (FileNotFoundError, TypeError, ValueError) as error:
-            raise ValueError(f"{folder} holds no whole step: {error}") from None
+            raise _not_whole(folder, error) from None
         with values:
-            if os.fstat(values.fileno()).st_size != facts.size:
-                raise ValueError(
-                    f"{folder} holds no whole step: {_VALUES} has "
-                    f"{os.fstat(values.fileno()).st_size} bytes of {facts.size}"
-                )
+            _require_whole(folder, values)
             yield facts, values
+
+
+def _require_whole(folder: Path, values: IO[bytes]) -> None:
+    """Check the sums of the file, which torch.load does not."""
+    try:
+        with zipfile.ZipFile(values) as found:
+            damaged = found.testzip()
+    except zipfile.BadZipFile as error:
+        raise _not_whole(folder, error) from None
+    if damaged is not None:
+        raise _not_whole(folder, f"{damaged} in {_VALUES} is damaged")
+    values.seek(0)
+
+
+def _not_whole(folder: Path, why: object) -> ValueError:
+    return ValueError(f"{folder} holds no whole step: {why}")
 
 
 def _reading(name: str, folder: int) -> IO[bytes]:

@@ -42,7 +42,7 @@ def load(folder: Path, subject: Subject, sampler: ConstantBatchSampler) -> dict[
         try:
             values = torch.load(file, map_location="cpu", weights_only=True)
         except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-            raise ValueError(f"{folder} holds no whole step: {error}") from None
+            raise ValueError(f"the tensors of {folder} cannot be loaded: {error}") from None
     kept, here = values["models"], [tensors_of(each) for each in subject.models]
     _require_equal(_described(kept), _described(here))
     with torch.no_grad():
@@ -97,7 +97,7 @@ class ReplayedParts(StepParts):
 
     def __init__(self, subject: Subject, plan: StepPlan, reported: dict[str, float]) -> None:
         super().__init__(subject.optimizer, subject.buffers, plan, reported)
-        self._outputs = _Outputs(subject.models)
+        self._outputs = Outputs(subject.models)
         self._told = False
 
     def leave(self, error: BaseException | None) -> None:
@@ -132,7 +132,7 @@ def _named(samples: Sequence[int]) -> str:
     return f"samples {' '.join(map(str, samples[:_MOST_SAMPLES]))}{more}"
 
 
-class _Outputs:
+class Outputs:
     """Finds the first output of a module that is not finite."""
 
     def __init__(self, models: Sequence[torch.nn.Module]) -> None:
@@ -141,6 +141,8 @@ class _Outputs:
         look = torch.compiler.disable(self._look)  # it would be traced with the module
         for model in models:
             for name, module in model.named_modules():
+                if isinstance(module, torch.jit.ScriptModule):
+                    continue  # it takes no hooks
                 kind = type(module).__name__
                 self._names[module] = f"{name} ({kind})" if name else f"the model ({kind})"
                 module.register_forward_hook(look, with_kwargs=True)
