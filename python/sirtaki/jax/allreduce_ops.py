@@ -22,7 +22,7 @@ from sirtaki.jax.arrays import (
     is_sparse,
     to_host,
 )
-from sirtaki.jax.calls import checked_name, members, traced
+from sirtaki.jax.calls import checked_name, require_member, traced
 from sirtaki.jax.compression import Compression, Compressor
 from sirtaki.jax.gradients import traced_allreduce
 from sirtaki.jax.primitive import TracedOperation
@@ -148,7 +148,7 @@ def _operation(
 ) -> Any:
     """Return a factory of operations, given a name and a codec; ValueError for bad arguments."""
     check_op(op)
-    members(process_set)
+    require_member(process_set)
     return lambda part_name, codec: TracedOperation(
         kinds.ALLREDUCE,
         "allreduce",

@@ -11,6 +11,7 @@ from sirtaki.core.operations.collectives import members_of
 from sirtaki.core.world import state
 from sirtaki.core.world.participants import number_of
 from sirtaki.core.world.process_sets import ProcessSet
+from sirtaki.core.world.world import World
 from sirtaki.jax import internals
 
 
@@ -21,8 +22,8 @@ def traced(arrays: Sequence[Any] = ()) -> bool:
     )
 
 
-def members(process_set: ProcessSet) -> int:
-    """Return the number of ranks that take part.
+def require_member(process_set: ProcessSet) -> World:
+    """Return the world, of whose process set this rank must be a member.
 
     Raises:
         HorovodInternalError: There is no world.
@@ -32,7 +33,12 @@ def members(process_set: ProcessSet) -> int:
     number_of(process_set)
     if not process_set.included():
         raise ValueError(f"rank {state.rank()} is not in the process set {process_set.ranks}")
-    return members_of(world, process_set)
+    return world
+
+
+def members(process_set: ProcessSet) -> int:
+    """Return the number of ranks that take part; errors as `require_member`."""
+    return members_of(require_member(process_set), process_set)
 
 
 def position(process_set: ProcessSet) -> int:

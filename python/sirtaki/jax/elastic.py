@@ -8,10 +8,12 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 
 from sirtaki.core.operations.objects import broadcast_object
+from sirtaki.core.world import compiled
 from sirtaki.core.world import state as world_state
 from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run_fn, sample_seed
 from sirtaki.elastic.run import is_loss, join_next_world
 from sirtaki.elastic.state import Version, require_names
+from sirtaki.jax import internals
 from sirtaki.jax.arrays import numbers_of
 from sirtaki.jax.exchange_ops import broadcast_tree
 
@@ -26,14 +28,15 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+compiled.watch(internals.under_transformation)
 
 
 def run(func: Callable[..., T]) -> Callable[..., T]:
     """Make a training function survive lost processes; a decorator.
 
     Args:
-        func: Its first argument is a `State`. It is called again in each new world, after clearing
-            the functions compiled for the old one.
+        func: Its first argument is a `State`. It is called again in each new world, for which
+            functions are compiled again if one of them has read the world's size or a rank.
 
     Returns:
         A function with the same arguments; see `sirtaki.elastic.run_fn`.
@@ -43,8 +46,8 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
 
 def _reset() -> None:
     join_next_world()
-    # Compiled functions depend on the size of the old world.
-    jax.clear_caches()
+    if compiled.depends_on_world():
+        jax.clear_caches()
 
 
 class JaxState(ObjectState):
@@ -52,7 +55,8 @@ class JaxState(ObjectState):
 
     Args:
         every_step: Whether the state also saves itself once in each step: just before one of its
-            pytrees is assigned again. Call `commit` after a step, or not at all.
+            pytrees is assigned again. Call `commit` after a step, or only
+            `check_host_updates`, which lets processes come and go.
         kwargs: Become attributes. Pytrees of arrays alone are kept without a copy, since arrays do
             not change, and are broadcast as arrays; other objects as by `ObjectState`.
     """

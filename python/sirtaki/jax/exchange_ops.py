@@ -22,7 +22,7 @@ from sirtaki.jax.arrays import (
     numbers_of,
     to_host,
 )
-from sirtaki.jax.calls import checked_name, members, position, traced
+from sirtaki.jax.calls import checked_name, members, position, require_member, traced
 from sirtaki.jax.gradients import traced_allgather, traced_alltoall, traced_broadcast
 from sirtaki.jax.primitive import TracedOperation, bind
 from sirtaki.numpy.arrays import TENSORS
@@ -113,7 +113,7 @@ def broadcast(
     if is_key(x):
         return like(x, broadcast(numbers_of(x), root_rank, name, process_set))
     array = check("broadcast", x)
-    members(process_set)
+    require_member(process_set)
     root = rank_of("root_rank", root_rank, process_set)
     if not traced([array]):
         [source] = to_host([array])
@@ -221,7 +221,7 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
         ValueError: This rank is not in the process set, or the set is not registered.
         HorovodInternalError: A rank was lost.
     """
-    members(process_set)
+    require_member(process_set)
     if traced():
         bind(TracedOperation(kinds.BARRIER, "barrier", "", number_of(process_set)), [])
     else:

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 
 from sirtaki.core.operations.reduce_ops import Adasum, Average
 from sirtaki.core.operations.reduction import check_predivide
+from sirtaki.core.world.participants import reduces
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.jax.allreduce_ops import allreduce_tree
-from sirtaki.jax.calls import members
 from sirtaki.jax.compression import Compression, Compressor
 
 try:
@@ -76,7 +76,7 @@ def DistributedOptimizer(
     factor = gradient_predivide_factor
 
     def reduce(tree: Any) -> Any:
-        if not process_set.included() or members(process_set) == 1:
+        if not reduces(process_set):
             return tree
         return allreduce_tree(tree, op, None, 1.0 / factor, factor, process_set, compression)
 

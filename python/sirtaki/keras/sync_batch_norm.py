@@ -52,7 +52,7 @@ class _Keras3(keras.layers.BatchNormalization):  # type: ignore[misc]
         super().__init__(**kwargs)
 
     def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
-        if state.size() == 1 and not elastic.is_elastic():
+        if not elastic.is_elastic() and state.size() == 1:
             return super()._moments(inputs, mask)  # type: ignore[no-any-return]
         ops = keras.ops
         axes, channels = self._reduction_axes, inputs.shape[self.axis]
@@ -82,7 +82,7 @@ class _Keras2(keras.layers.BatchNormalization):  # type: ignore[misc]
     def _moments(
         self, inputs: Any, reduction_axes: Any, keep_dims: bool, mask: Any = None
     ) -> tuple[Any, Any]:
-        if state.size() == 1 and not elastic.is_elastic():
+        if not elastic.is_elastic() and state.size() == 1:
             return super()._moments(inputs, reduction_axes, keep_dims, mask)  # type: ignore[no-any-return]
         wide = tf.cast(inputs, tf.float64)
         kept = tf.ones_like(wide)

@@ -11,12 +11,29 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.faults.elastic.test_jobs import TRAIN, ends
 from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job
 
 REQUEUE = 75
 LONG = {"UNTIL": "9", "FAULTS": "mark:all@5"}
 TERM = str(int(signal.SIGTERM))
+DEPARTING = (sys.executable, str(Path(__file__).with_name("departing.py")))
+# Each framework, how a process leaves, and whether the step reads the size of the world.
+DEPARTURES = [
+    pytest.param(*case.split(), marks=[needs.installed(*case.split()[0].split("-")), *marks])
+    for case, marks in {
+        "jax signal any": [],
+        "torch host any": [],
+        "tensorflow signal any": [pytest.mark.slow],
+        "keras-jax host any": [pytest.mark.slow],
+        "keras-tensorflow signal any": [pytest.mark.slow],
+        "jax host scaled": [pytest.mark.slow],
+        "keras-torch host scaled": [pytest.mark.nightly],
+        "keras-jax signal scaled": [pytest.mark.nightly],
+        "keras-tensorflow host scaled": [pytest.mark.nightly],
+    }.items()
+]
 
 
 @pytest.fixture
@@ -58,6 +75,36 @@ def test_a_process_that_gets_a_signal_leaves_and_the_rest_goes_on(job: Job, numb
     assert "process 1 on localhost has got a signal and leaves" in done.stderr
     assert "PeerLostError" not in done.stderr
     assert "the job goes on with" not in done.stderr, "it is no failure"
+
+
+@pytest.mark.parametrize(("framework", "way", "step"), DEPARTURES)
+def test_no_step_is_lost_or_repeated_and_only_what_reads_the_size_is_compiled_again(
+    job: Job, tmp_path: Path, framework: str, way: str, step: str
+) -> None:
+    name, _, backend = framework.partition("-")
+    extra, flags = {"FRAMEWORK": name, "KERAS_BACKEND": backend or "torch"}, []
+    if way == "host":
+        hosts = tmp_path / "hosts"
+        hosts.write_text("127.0.0.1:1\nlocalhost:1\n")
+        extra["HOSTS"], flags = str(hosts), ["--host-discovery-script", f"cat {hosts}"]
+    if step == "scaled":
+        extra["SCALED"] = "1"
+    done = job.run("-np", "2", "--min-np", "1", *flags, *DEPARTING, **extra)
+    assert done.returncode == 0, done.stdout + done.stderr
+    left, stayed = (0, 1) if way == "host" else (1, 0)
+    steps = {
+        process: [(int(number), int(size)) for number, size in found]
+        for process in (0, 1)
+        if (found := re.findall(rf"\[{process}]<stdout>:step (\d+) (\d+) ", done.stdout))
+    }
+    shared = len(steps[left])
+    assert steps[stayed] == [(n, 2 if n <= shared else 1) for n in range(1, shared + 13)]
+    assert steps[left] == steps[stayed][:shared]
+    summed = sum(size for _, size in steps[stayed]) if step == "scaled" else shared + 12
+    assert f"[{stayed}]<stdout>:gradients {summed:.1f}" in done.stdout
+    if not framework.endswith("torch"):  # which compiles nothing here
+        traced = [done.stdout.count(f"[{each}]<stdout>:traced") for each in (left, stayed)]
+        assert (traced[1] > traced[0]) == (step == "scaled"), traced
 
 
 @pytest.mark.slow

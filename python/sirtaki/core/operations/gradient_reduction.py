@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sirtaki.core import elastic
 from sirtaki.core.operations.reduce_ops import Average
 from sirtaki.core.operations.reduction import check_predivide
-from sirtaki.core.world.participants import size_of
+from sirtaki.core.world.participants import reduces, size_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 
 
@@ -98,9 +97,7 @@ class GradientReduction:
             gradients: The framework's tensors, or None.
             variables: Their variables, if known.
         """
-        # A graph traced while an elastic job has one rank must stay valid when it has more.
-        alone = size_of(self.process_set) == 1 and not elastic.is_elastic()
-        if alone or not self.process_set.included():
+        if not reduces(self.process_set):
             return [None if gradient is None else self.kept(gradient) for gradient in gradients]
         results = list(gradients)
         keys = [self.key_of(variable) for variable in variables or [None] * len(results)]

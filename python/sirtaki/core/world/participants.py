@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sirtaki.core.world import state
+from sirtaki.core import elastic
+from sirtaki.core.world import compiled, state
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 
 
@@ -13,6 +14,8 @@ def number_of(process_set: ProcessSet) -> int:
         raise ValueError(
             f"{process_set} is not registered; call add_process_set() or pass it to init()"
         )
+    if number:  # other sets have other numbers in the next world
+        compiled.note_read()
     return number
 
 
@@ -41,6 +44,18 @@ def size_of(process_set: ProcessSet) -> int:
     state.size()  # raises if init() was not called
     number_of(process_set)
     return len(process_set.ranks or [])
+
+
+def reduces(process_set: ProcessSet) -> bool:
+    """Return whether this rank shares its gradients with others of a process set.
+
+    A function compiled while an elastic job has one rank must stay valid when it has more.
+
+    Raises:
+        ValueError: `init` was not called, or the set is not registered.
+    """
+    number_of(process_set)
+    return bool(process_set.included()) and (elastic.is_elastic() or size_of(process_set) > 1)
 
 
 def rank_of(name: str, rank: int, process_set: ProcessSet) -> int:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from sirtaki.backends import communicator
 from sirtaki.core.errors import HorovodInternalError
+from sirtaki.core.world import compiled
 from sirtaki.core.world.world import Entered, World
 from sirtaki.rendezvous.network import interfaces as network
 from sirtaki.rendezvous.stores import tcp_store
 
 if TYPE_CHECKING:
     from sirtaki.core.world.snapshot import RankState
+    from sirtaki.rendezvous.world.membership import Topology
 
 _NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
 
@@ -71,38 +73,44 @@ def world_for_operation() -> World:
     return world
 
 
+def _topology() -> Topology:
+    compiled.note_read()
+    return current_world().topology
+
+
 def rank() -> int:
     """Return this process's number in the world, from 0. ValueError before ``init()``."""
-    return current_world().topology.rank
+    return _topology().rank
 
 
 def size() -> int:
     """Return the number of processes in the world. ValueError before ``init()``."""
-    return current_world().topology.size
+    return _topology().size
 
 
 def local_rank() -> int:
     """Return this process's number on its host. ValueError before ``init()``."""
-    return current_world().topology.local_rank
+    return _topology().local_rank
 
 
 def local_size() -> int:
     """Return the number of processes on this host. ValueError before ``init()``."""
-    return current_world().topology.local_size
+    return _topology().local_size
 
 
 def cross_rank() -> int:
     """Return this host's number among hosts with this local rank. ValueError before ``init()``."""
-    return current_world().topology.cross_rank
+    return _topology().cross_rank
 
 
 def cross_size() -> int:
     """Return the number of hosts with this local rank. ValueError before ``init()``."""
-    return current_world().topology.cross_size
+    return _topology().cross_size
 
 
 def is_homogeneous() -> bool:
     """Return whether every host has the same number of ranks. ValueError before ``init()``."""
+    compiled.note_read()
     return current_world().membership.homogeneous
 
 

@@ -295,7 +295,7 @@ def _with_rows(verb: str, tensors: Sequence[Any]) -> list[Any]:
 
 
 def _require_world() -> None:
-    state.rank()  # raises if init() was not called
+    state.current_world()  # raises if init() was not called
 
 
 def _dtype_name(tensor: Any) -> str:
