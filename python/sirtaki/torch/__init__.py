@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sirtaki.torch.memory import empty
     from sirtaki.torch.ops import operators
     from sirtaki.torch.optimizer import DistributedOptimizer
+    from sirtaki.torch.outer.optimizer import DiLoCo, LocalSGD
     from sirtaki.torch.sync_batch_norm import SyncBatchNorm
 
 # Imported on first use, so that training processes start fast.
@@ -45,7 +46,9 @@ _MODULES = {
     "sync_batch_norm": "sirtaki.torch.sync_batch_norm",
 }
 _HOME = {
+    "DiLoCo": "sirtaki.torch.outer.optimizer",
     "DistributedOptimizer": "sirtaki.torch.optimizer",
+    "LocalSGD": "sirtaki.torch.outer.optimizer",
     "RateLog": "sirtaki.core.rate_log",
     "SyncBatchNorm": "sirtaki.torch.sync_batch_norm",
     "allgather_object": "sirtaki.torch.functions",
@@ -81,7 +84,9 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "DiLoCo",
     "DistributedOptimizer",
+    "LocalSGD",
     "RateLog",
     "SyncBatchNorm",
     "_check_has_gpu",

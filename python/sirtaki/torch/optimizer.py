@@ -338,7 +338,7 @@ def _require_arguments(
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
     if isinstance(optimizer, Wrapper):
-        raise ValueError("the optimizer is a DistributedOptimizer already")
+        raise ValueError(optimizer.refusal)
     if passes <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
     if op == Adasum and feeds_back(compression):

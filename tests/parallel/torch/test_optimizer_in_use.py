@@ -72,10 +72,7 @@ class TestTogetherWithTorch:
             scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
             optimizer = hvd.DistributedOptimizer(optimizer)
         with warnings.catch_warnings():
-            if wrapped_first:
-                warnings.simplefilter("error")
-            else:  # the schedule watches the optimizer it was given
-                warnings.simplefilter("ignore")
+            warnings.simplefilter("error")
             for step in range(3):
                 train(net, optimizer, 1, step)
                 scheduler.step()

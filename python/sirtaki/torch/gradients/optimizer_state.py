@@ -10,6 +10,7 @@ import torch
 
 from sirtaki.core.operations.objects import allgather_object, broadcast_object
 from sirtaki.core.world import state
+from sirtaki.torch.gradients.wrapping import Wrapper
 from sirtaki.torch.ops.exchange import broadcast_async_
 from sirtaki.torch.ops.handles import synchronize
 from sirtaki.torch.ops.sparse import sparse_zeros_like
@@ -42,15 +43,18 @@ def broadcast_optimizer_state(
 
     is_root = state.rank() == root_rank
     packed, tensors = _pack(optimizer, params) if is_root else (b"", [])
+    shared: Any = None
     packed = broadcast_object(packed, root_rank, "optimizer_state")
     if not is_root:
-        tensors = _unpack(packed, optimizer, params)
+        tensors, shared = _unpack(packed, optimizer, params)
     handles = [
         broadcast_async_(tensor, root_rank, f"optimizer_state.{i}")
         for i, tensor in enumerate(tensors)
     ]
     for handle in handles:
         synchronize(handle)
+    if not is_root and isinstance(optimizer, Wrapper):
+        optimizer.load_shared_state(shared)
 
 
 def _check_groups(optimizer: torch.optim.Optimizer) -> None:
@@ -92,7 +96,9 @@ def _pack(
     by_name = {k: v for k, v in optimizer.state.items() if not isinstance(k, torch.Tensor)}
     stream = io.BytesIO()
     pickler = TensorPickler(stream)
+    shared = optimizer.shared_state() if isinstance(optimizer, Wrapper) else None
     pickler.dump((options, by_name))
+    pickler.dump(shared)
     for p in params:
         pickler.dump(optimizer.state.get(p))
     return stream.getvalue(), pickler.tensors
@@ -100,8 +106,8 @@ def _pack(
 
 def _unpack(
     packed: bytes, optimizer: torch.optim.Optimizer, params: list[torch.Tensor]
-) -> list[torch.Tensor]:
-    """Apply the root's state and options; return their tensors, which are to be filled."""
+) -> tuple[list[torch.Tensor], Any]:
+    """Apply the root's state and options; return tensors to be filled, and the shared state."""
     unpickler = TensorUnpickler(io.BytesIO(packed))
     if params:
         unpickler.device = params[0].device
@@ -110,12 +116,13 @@ def _unpack(
         group.update(values)
     optimizer.state.clear()
     optimizer.state.update(by_name)
+    shared = unpickler.load()
     for p in params:
         unpickler.device = p.device
         value = unpickler.load()
         if value is not None:
             optimizer.state[p] = value
-    return unpickler.tensors
+    return unpickler.tensors, shared
 
 
 class TensorPickler(pickle.Pickler):

@@ -10,6 +10,9 @@ import torch
 class Wrapper(torch.optim.Optimizer):
     """Mixed into the class of the wrapped optimizer, with which it shares groups and state."""
 
+    # Why `DistributedOptimizer` does not wrap it.
+    refusal = "the optimizer is a DistributedOptimizer already"
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the wrapped optimizer's state."""
         groups, state = self.param_groups, self.state
@@ -24,6 +27,13 @@ class Wrapper(torch.optim.Optimizer):
             state.clear()
             state.update(self.state)
         self.param_groups, self.state = groups, state
+
+    def shared_state(self) -> Any:
+        """Return state beside that of the wrapped optimizer, the same on all ranks; None: none."""
+        return None
+
+    def load_shared_state(self, state: Any) -> None:
+        """Load what `shared_state` returned on another rank."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
         _refuse_copy()
@@ -56,4 +66,6 @@ def adopt(optimizer: torch.optim.Optimizer, added: type[Added]) -> Added:
     wrapper.__dict__.update(optimizer.__dict__)
     # A learning rate scheduler stores its own `step` there, bound to the wrapped optimizer.
     wrapper.__dict__.pop("step", None)
+    # It would warn that the wrapped optimizer has not stepped.
+    optimizer._opt_called = True  # type: ignore[attr-defined]
     return wrapper

@@ -1,0 +1,1 @@
+"""Training with rare exchanges: local steps, and outer steps over all ranks."""

@@ -1,0 +1,214 @@
+"""`DiLoCo` and `LocalSGD`: optimizers that exchange parameters every so many steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+
+from sirtaki.core.outer_schedule import OuterSchedule
+from sirtaki.core.world.participants import size_of
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
+from sirtaki.torch.compression import Compression, Compressor
+from sirtaki.torch.gradients.wrapping import Wrapper, adopt
+from sirtaki.torch.outer.fragments import cut
+from sirtaki.torch.outer.steps import OuterSettings, OuterSteps
+
+# Beside "state" and "param_groups" in the state of the optimizer.
+_KEY = "outer"
+
+
+class _OuterOptimizer(Wrapper):
+    """Mixed into the class of the local optimizer, whose state it shares."""
+
+    _outer: OuterSteps
+    # GradScaler then calls `step` after an infinity too, so that this rank misses no exchange.
+    _step_supports_amp_scaling = True
+    _scales_itself: bool
+    refusal = (
+        "the optimizer exchanges parameters every so many steps: wrap a DistributedOptimizer in "
+        "hvd.DiLoCo, not the reverse"
+    )
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Do the local optimizer's step, and an outer one if it is due.
+
+        Args:
+            closure: For the local optimizer.
+
+        Returns:
+            The local optimizer's result.
+
+        Raises:
+            ValueError: Before the first step, settings or parameters differ among ranks.
+            RuntimeError: The model has other parameters than before.
+            HorovodInternalError: A rank was lost.
+        """
+        self._outer.begin()
+        if self._scales_itself:
+            result = super().step(closure)
+        else:
+            with self._without_scaler() as usable:
+                result = super().step(closure) if usable else None
+        self._outer.count()
+        return result
+
+    @contextmanager
+    def _without_scaler(self) -> Iterator[bool]:
+        """Do what a GradScaler leaves to such optimizers; yields whether gradients are finite.
+
+        Meanwhile hide what it has set, which the local optimizer does not expect.
+        """
+        given = {name: self.__dict__.pop(name, None) for name in ("grad_scale", "found_inf")}
+        usable = given["found_inf"] is None or not bool(given["found_inf"])
+        try:
+            if usable and given["grad_scale"] is not None:
+                for group in self.param_groups:
+                    for param in group["params"]:
+                        if param.grad is not None:
+                            param.grad.div_(given["grad_scale"].to(param.grad.device))
+            yield usable
+        finally:
+            self.__dict__.update(given)
+
+    def finish(self) -> None:
+        """Complete an exchange that runs, and average the parameters; all ranks call it together.
+
+        Afterwards all ranks have the same parameters.
+        """
+        self._outer.finish()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Raise ValueError: the parameters are known when the optimizer is made."""
+        raise ValueError(
+            f"{self._outer.settings.optimizer} takes no more parameters: add the group to the "
+            "optimizer before you wrap it"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the local optimizer's state, with that of the outer steps in "outer"."""
+        return {**super().state_dict(), _KEY: self.shared_state()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what `state_dict` returned, or the state of a local optimizer alone."""
+        super().load_state_dict({k: v for k, v in state_dict.items() if k != _KEY})
+        if _KEY in state_dict:
+            self._outer.load(state_dict[_KEY])
+
+    def shared_state(self) -> dict[str, Any]:
+        """See `Wrapper`."""
+        return self._outer.state()
+
+    def load_shared_state(self, state: Any) -> None:
+        """See `Wrapper`."""
+        self._outer.load(state)
+
+
+# Without this mark, torch wraps `step` to run hooks that the inner step already runs.
+_OuterOptimizer.step.hooked = True  # type: ignore[attr-defined]
+
+
+def DiLoCo(
+    optimizer: torch.optim.Optimizer,
+    model: torch.nn.Module,
+    sync_every: int,
+    outer_lr: float = 0.7,
+    outer_momentum: float = 0.9,
+    outer_optimizer: Callable[[list[torch.Tensor]], torch.optim.Optimizer] | None = None,
+    fragments: int | Sequence[torch.nn.Module] = 1,
+    delay: int = 0,
+    mix: float = 0.0,
+    compression: type[Compressor] = Compression.none,
+    process_set: ProcessSet = global_process_set,
+) -> torch.optim.Optimizer:
+    """Return an optimizer that steps on each rank alone, and exchanges changes every so many steps.
+
+    Every `sync_every` steps the ranks average how far their parameters have moved since the last
+    exchange, and an outer optimizer steps the parameters of the last exchange by the mean; all go
+    on from the result. The state of `optimizer` stays on its rank. Call ``finish()`` after the last
+    step: it averages the parameters. Douillard et al., "DiLoCo" (arXiv 2311.08105); fragments,
+    delay and mix as in "Streaming DiLoCo" (arXiv 2501.18512).
+
+    Args:
+        optimizer: The local one, any of PyTorch's.
+        model: Whose parameters it trains. Floating-point buffers are averaged at each exchange.
+        sync_every: Steps from one exchange of a parameter to the next, 50 to 500 in the papers.
+        outer_lr: The learning rate of the outer optimizer, SGD with Nesterov momentum.
+        outer_momentum: Its momentum.
+        outer_optimizer: A function that makes another outer optimizer from parameters.
+        fragments: A number: cut the model into so many parts of about equal size; or a list of
+            modules. One is exchanged every ``sync_every / fragments`` steps, in turn.
+        delay: Steps between the start of an exchange and its use; it runs meanwhile.
+        mix: What stays of the local parameters: ``mix * local + (1 - mix) * outer``.
+        compression: Form of the exchanged changes, from `Compression`; what it loses is added to
+            the next exchange.
+        process_set: The ranks that exchange.
+
+    Raises:
+        TypeError: `optimizer` is not a `torch.optim.Optimizer`.
+        ValueError: Another argument is wrong.
+    """
+    if outer_optimizer is None:
+        outer_optimizer = partial(
+            torch.optim.SGD, lr=outer_lr, momentum=outer_momentum, nesterov=outer_momentum > 0
+        )
+    return _wrapped(
+        "hvd.DiLoCo", optimizer, model, sync_every, fragments, delay, mix, compression,
+        process_set, outer_optimizer,
+    )  # fmt: skip
+
+
+def LocalSGD(
+    optimizer: torch.optim.Optimizer,
+    model: torch.nn.Module,
+    sync_every: int,
+    compression: type[Compressor] = Compression.none,
+    process_set: ProcessSet = global_process_set,
+) -> torch.optim.Optimizer:
+    """Return an optimizer that steps on each rank alone, and averages parameters now and then.
+
+    Stich, "Local SGD Converges Fast and Communicates Little" (arXiv 1805.09767).
+
+    Args:
+        optimizer, model, sync_every, compression, process_set: As for `DiLoCo`.
+
+    Raises:
+        TypeError: `optimizer` is not a `torch.optim.Optimizer`.
+        ValueError: Another argument is wrong.
+    """
+    return _wrapped(
+        "hvd.LocalSGD", optimizer, model, sync_every, 1, 0, 0.0, compression, process_set,
+        partial(torch.optim.SGD, lr=1.0),
+    )  # fmt: skip
+
+
+def _wrapped(
+    name: str,
+    optimizer: torch.optim.Optimizer,
+    model: torch.nn.Module,
+    sync_every: int,
+    fragments: int | Sequence[torch.nn.Module],
+    delay: int,
+    mix: float,
+    compression: type[Compressor],
+    process_set: ProcessSet,
+    outer_optimizer: Callable[[list[torch.Tensor]], torch.optim.Optimizer],
+) -> torch.optim.Optimizer:
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"{name} needs a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    if isinstance(optimizer, _OuterOptimizer):
+        raise ValueError(f"{name}: the optimizer exchanges parameters already")
+    if not 0.0 <= mix <= 1.0:
+        raise ValueError(f"{name}: mix={mix} must be from 0, the outer parameters, to 1, the local")
+    size_of(process_set)  # raises if init() was not called
+    parts = cut(name, model, optimizer, fragments)
+    schedule = OuterSchedule(sync_every, len(parts), delay)
+    schedule.check(name)
+    settings = OuterSettings(name, schedule, mix, compression, process_set)
+    wrapped = adopt(optimizer, _OuterOptimizer)
+    wrapped._outer = OuterSteps(settings, parts, model, outer_optimizer)
+    wrapped._scales_itself = "_step_supports_amp_scaling" in optimizer.__dict__
+    return wrapped

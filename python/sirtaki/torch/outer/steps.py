@@ -1,0 +1,246 @@
+"""Outer steps: what local training has changed is averaged over ranks, and applied."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from sirtaki.core.operations import codecs
+from sirtaki.core.operations.compression import compress_for
+from sirtaki.core.operations.objects import allgather_object
+from sirtaki.core.operations.reduce_ops import Average
+from sirtaki.core.operations.reduction import Reduction
+from sirtaki.core.outer_schedule import OuterSchedule
+from sirtaki.core.world.process_sets import ProcessSet
+from sirtaki.torch.compression import Compressor, codec_of, feeds_back
+from sirtaki.torch.ops.allreduce import start_allreduce
+from sirtaki.torch.ops.handles import return_inputs, runner_of, stage_in_place, synchronize
+from sirtaki.torch.outer.fragments import Fragment
+
+_numbers = itertools.count()
+
+
+class OuterSettings(NamedTuple):
+    """What the user chose; see `DiLoCo`."""
+
+    optimizer: str
+    schedule: OuterSchedule
+    mix: float
+    compression: type[Compressor]
+    process_set: ProcessSet
+
+    def compared(self) -> dict[str, Any]:
+        """Return what must be equal on all ranks, by the name of the argument."""
+        return {
+            "sync_every": self.schedule.sync_every,
+            "fragments": self.schedule.fragments,
+            "delay": self.schedule.delay,
+            "mix": self.mix,
+            "compression": self.compression.__qualname__,
+        }
+
+
+class _Pending(NamedTuple):
+    """An exchange that runs."""
+
+    fragment: int
+    handle: int
+    context: Any
+    buffers: int | None
+
+
+class OuterSteps:
+    """Counts local steps, and does the outer ones.
+
+    Args:
+        settings: The user's choice.
+        fragments: Of the model.
+        model: Its floating-point buffers are averaged at each outer step.
+        make_optimizer: Returns the outer optimizer of parameters.
+    """
+
+    def __init__(
+        self,
+        settings: OuterSettings,
+        fragments: Sequence[Fragment],
+        model: torch.nn.Module,
+        make_optimizer: Callable[[list[torch.Tensor]], torch.optim.Optimizer],
+    ) -> None:
+        self.settings = settings
+        self._fragments = fragments
+        self._model = model
+        self._optimizer = make_optimizer([one for each in fragments for one in each.saved])
+        self._name = f"outer.{next(_numbers)}"
+        self._step = 0
+        self._began = False
+        self._pending: _Pending | None = None
+        # What compression has lost of each fragment.
+        self._lost: dict[int, torch.Tensor] = {}
+
+    def begin(self) -> None:
+        """Keep the parameters before the first local step, when all ranks must have the same."""
+        if self._began:
+            return
+        self._began = True
+        self._require_equal()
+        for fragment in self._fragments:
+            fragment.save()
+
+    def count(self) -> None:
+        """Count a local step, and do what is due after it."""
+        self._step += 1
+        self._require_same_model()
+        schedule = self.settings.schedule
+        if (fragment := schedule.starts(self._step)) is not None:
+            self._start(fragment)
+        if (fragment := schedule.applies(self._step)) is not None:
+            self._apply(fragment)
+
+    def finish(self) -> None:
+        """Use an exchange that runs; then average parameters and buffers over the ranks."""
+        self.begin()
+        if self._pending is not None:
+            self._apply(self._pending.fragment)
+        for number, fragment in enumerate(self._fragments):
+            row = fragment.packed(differences=False)
+            self._average(row, f"{self._name}.finish.{number}")
+            with torch.no_grad():
+                for param, mean in zip(fragment.params, fragment.unpacked(row), strict=True):
+                    param.copy_(mean)
+            fragment.save()
+        self._average_buffers(self._submit_buffers())
+
+    def _start(self, number: int) -> None:
+        """Start the exchange of a fragment's outer gradient: its saved parameters less its own."""
+        row = self._fragments[number].packed(differences=True)
+        compression = self.settings.compression
+        codec = codec_of(compression, [row], Average)
+        sent, context = compress_for(codec, compression, row)
+        if codec != codecs.NONE and feeds_back(compression) and sent.dtype == torch.float32:
+            if number not in self._lost:
+                self._lost[number] = torch.zeros_like(sent)
+            lost = self._lost[number]
+            codecs.feed_back(codec, sent.data_ptr(), lost.data_ptr(), sent.numel())
+        handle = self._submit(sent, f"{self._name}.{number}", codec)
+        self._pending = _Pending(number, handle, context, self._submit_buffers())
+
+    def _apply(self, number: int) -> None:
+        """Step the saved parameters by the mean outer gradient, and go on from there."""
+        if self._pending is None:  # the state was loaded while the exchange ran
+            self._start(number)
+        assert self._pending is not None
+        pending, self._pending = self._pending, None
+        row = self.settings.compression.decompress(synchronize(pending.handle), pending.context)
+        fragment = self._fragments[number]
+        for saved, gradient in zip(fragment.saved, fragment.unpacked(row), strict=True):
+            saved.grad = gradient
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        with torch.no_grad():
+            for saved, param in zip(fragment.saved, fragment.params, strict=True):
+                param.copy_(saved.lerp(param, self.settings.mix))
+        self._average_buffers(pending.buffers)
+
+    def _submit(self, row: torch.Tensor, name: str, codec: int = codecs.NONE) -> int:
+        reduction = Reduction(Average, 1.0, 1.0, self.settings.process_set)
+        runner = runner_of([row], "allreduce", Average)
+        staged = stage_in_place([row], runner)
+        handle = start_allreduce(staged, name, reduction, in_place=True, runner=runner, codec=codec)
+        return return_inputs(handle, [row], single=True)
+
+    def _average(self, row: torch.Tensor, name: str) -> None:
+        synchronize(self._submit(row, name))
+
+    def _buffers(self) -> list[torch.Tensor]:
+        return [buffer for buffer in self._model.buffers() if buffer.is_floating_point()]
+
+    def _submit_buffers(self) -> int | None:
+        buffers = self._buffers()
+        if not buffers:
+            return None
+        row = torch.cat([buffer.flatten().double() for buffer in buffers])
+        return self._submit(row, f"{self._name}.buffers")
+
+    def _average_buffers(self, handle: int | None) -> None:
+        if handle is None:
+            return
+        buffers = self._buffers()
+        parts = synchronize(handle).split([buffer.numel() for buffer in buffers])
+        for buffer, mean in zip(buffers, parts, strict=True):
+            buffer.copy_(mean.view(buffer.shape))
+
+    def _require_same_model(self) -> None:
+        """Raise RuntimeError if the model has got other parameters than the fragments have."""
+        own = {param for fragment in self._fragments for param in fragment.params}
+        here = sum(param in own for param in self._model.parameters())
+        if here != len(own):
+            raise RuntimeError(
+                f"{self.settings.optimizer}: {len(own) - here} of its {len(own)} parameters are no "
+                "longer the model's: make the optimizer after the model has its parameters"
+            )
+
+    def _require_equal(self) -> None:
+        """Raise ValueError, on all ranks, if settings or parameters differ among them."""
+        own = self.settings.compared()
+        for fragment in self._fragments:
+            pairs = zip(fragment.names, fragment.params, strict=True)
+            own |= {f"parameter {name}": _hash(param) for name, param in pairs}
+        of_all = allgather_object(own, f"{self._name}.begin", self.settings.process_set)
+        for other, theirs in enumerate(of_all):
+            names = [
+                name for name in {**of_all[0], **theirs} if of_all[0].get(name) != theirs.get(name)
+            ]
+            if names:
+                first, name = f"rank {other} of its process set", names[0]
+                if name.startswith("parameter "):
+                    raise ValueError(
+                        f"{self.settings.optimizer}: {name} differs between rank 0 and {first} "
+                        "before the first step: call hvd.broadcast_parameters("
+                        "model.state_dict(), 0) first"
+                    )
+                raise ValueError(
+                    f"{self.settings.optimizer}: {name} is {of_all[0].get(name)} on rank 0 and "
+                    f"{theirs.get(name)} on {first}; all ranks need the same"
+                )
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint needs. Steps since the last outer one are local to a rank."""
+        schedule = self.settings.schedule
+        return {
+            "step": self._step,
+            "local_steps": self._step % schedule.turn,
+            "saved": [one for each in self._fragments for one in each.saved] if self._began else [],
+            "optimizer": self._optimizer.state_dict(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from a state; an exchange that runs is dropped.
+
+        Raises:
+            ValueError: It is the state of another model.
+        """
+        saved = [one for each in self._fragments for one in each.saved]
+        shapes = [tuple(one.shape) for one in state["saved"]]
+        if shapes and shapes != [tuple(one.shape) for one in saved]:
+            raise ValueError(
+                f"{self.settings.optimizer}: the loaded state is of {len(shapes)} parameters, "
+                f"which differ from the {len(saved)} of this model in number or shape: load the "
+                "state of this model, cut into the same fragments"
+            )
+        self._pending = None
+        self._lost.clear()
+        self._step = state["step"]
+        self._began = bool(shapes)
+        with torch.no_grad():
+            for own, loaded in zip(saved, state["saved"], strict=False):
+                own.copy_(loaded)
+        self._optimizer.load_state_dict(state["optimizer"])
+
+
+def _hash(param: torch.Tensor) -> str:
+    data = param.detach().cpu().contiguous().view(torch.uint8)
+    return hashlib.sha256(data.numpy().tobytes()).hexdigest()[:16]
