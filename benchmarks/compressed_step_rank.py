@@ -32,6 +32,8 @@ from pytorch_mnist import LeNet5
 FLOAT32 = "float32"
 BF16 = "bf16"
 INT8 = "int8"
+_SYNC_EVERY = 50
+DILOCO = f"DiLoCo, every {_SYNC_EVERY} steps"
 DDP = f"DDP, {GLOO}"
 POWER_SGD = f"PowerSGD, {GLOO}"
 _INTERFACE = "eth0"
@@ -122,6 +124,10 @@ class Contender:
         self._optimizer.step()
         self.steps += 1
 
+    def finish(self) -> None:
+        """Average what ranks have learnt alone."""
+        self._optimizer.finish()
+
     @torch.no_grad()
     def loss(self) -> float:
         """Return the loss of all that is learnt from."""
@@ -163,6 +169,8 @@ def _trained(task: Task, name: str) -> tuple[nn.Module, torch.optim.Optimizer]:
             )
             model.register_comm_hook(state, powersgd.powerSGD_hook)
         return model, optimizer
+    if name == DILOCO:
+        return model, hvd.DiLoCo(optimizer, model, _SYNC_EVERY)
     compressions = {
         FLOAT32: hvd.Compression.none,
         BF16: hvd.Compression.bf16,
@@ -174,10 +182,11 @@ def _trained(task: Task, name: str) -> tuple[nn.Module, torch.optim.Optimizer]:
 
 def measure(task: Task, rounds: int, steps: int) -> dict[str, Any]:
     """Return, by contender, the seconds of a step, the bytes a host sends in one, and the loss."""
-    names = (FLOAT32, BF16, INT8, DDP, POWER_SGD)
+    names = (FLOAT32, BF16, INT8, DILOCO, DDP, POWER_SGD)
     contenders = {name: Contender(task, name) for name in names}
     seconds: dict[str, Quantiles] = interleave(contenders, dict.fromkeys(names, steps), rounds)
     result = {}
+    contenders[DILOCO].finish()
     for name, contender in contenders.items():
         sent = hvd.allreduce(torch.tensor(contender.sent_bytes / contender.steps)).item()
         result[name] = {**seconds[name], "bytes": sent, "loss": contender.loss()}
