@@ -18,6 +18,8 @@ pytestmark = pytest.mark.timeout(2 * LIMIT)
 @pytest.mark.parametrize("backend", ["sirtaki", pytest.param("gloo", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("example", ["point_to_point", "collectives"])
 def test_examples_run_on_both_backends(example: str, backend: str) -> None:
+    if (example, backend) == ("collectives", "gloo") and torch.__version__ < (2, 8):
+        pytest.skip("Gloo of PyTorch before 2.8 has no reduce_scatter")
     done = run(*torchrun(2, f"{example}.py", "--backend", backend))
     assert done.returncode == 0, done.stderr
 

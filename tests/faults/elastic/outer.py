@@ -1,6 +1,7 @@
-"""Trains with DiLoCo for STEPS steps; process 1 kills itself at step KILL. Prints what it ends with.
+"""Trains with DiLoCo for STEPS steps; process 1 kills itself at step KILL.
 
-Lines: "end STEP HASH" with the parameters' hash.
+Lines: "end STEP COUNTED HASH" with the steps that the optimizer has counted, and the parameters'
+hash.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ BACKENDS = ["aot_eager", pytest.param("inductor", marks=needs_compiler)]
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     torch._dynamo.reset()
-    if torch.__version__ < (2, 5):
+    if torch.__version__ < (2, 8):
         torch._dynamo.config.capture_dynamic_output_shape_ops = True
 
 

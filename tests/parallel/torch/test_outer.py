@@ -60,11 +60,14 @@ class Oracle:
         self.mix, self.lr, self.momentum = mix, lr, momentum
         self.outer: dict[int, Array] = {}
 
-    def run(self, steps: int) -> None:
+    def run(self, steps: int, groups: list[list[int]] | None = None) -> None:
+        """groups: ranks that average each gradient."""
         for step in range(steps):
-            for rank, params in enumerate(self.local):
-                for param in params:
-                    param -= LR * (param - target(rank, step, param.shape))
+            for ranks in groups or [[rank] for rank in range(len(self.local))]:
+                for params in (self.local[rank] for rank in ranks):
+                    for param in params:
+                        goals = [target(rank, step, param.shape) for rank in ranks]
+                        param -= LR * (param - np.mean(goals, axis=0))
             self.exchange(step + 1)
 
     def exchange(self, step: int) -> None:
@@ -131,6 +134,24 @@ def test_local_sgd_averages_parameters() -> None:
     oracle = Oracle(hvd.size(), [[0, 1, 2, 3]], 3, 0, 0.0, 1.0, 0.0)
     oracle.run(7)
     require_close(model, oracle.local[hvd.rank()])
+
+
+@pytest.mark.skipif("hvd.size() < 3", reason="needs two hosts, one with two ranks")
+def test_ranks_of_a_host_average_each_step_and_hosts_now_and_then() -> None:
+    groups = [list(range(hvd.size()))[at : at + 2] for at in range(0, hvd.size(), 2)]
+    sets = [hvd.add_process_set(group) for group in groups]
+    mine = next(each for each in sets if each.included())
+    model = Model()
+    inner = torch.optim.SGD(model.parameters(), lr=LR)
+    host = hvd.DistributedOptimizer(inner, model.named_parameters(), process_set=mine)
+    parts = [model.first, model.last]
+    optimizer: Any = hvd.DiLoCo(host, model, sync_every=4, fragments=parts)
+    train(model, optimizer, 6)
+    oracle = Oracle(hvd.size(), BOTH, 4, 0, 0.0, 0.7, 0.9)
+    oracle.run(6, groups)
+    require_close(model, oracle.local[hvd.rank()])
+    for each in sets:
+        hvd.remove_process_set(each)
 
 
 def test_another_outer_optimizer() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ def _worlds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world_state, "is_initialized", lambda: True)
     monkeypatch.setattr(world_state, "rank", lambda: Worlds.rank)
     monkeypatch.setattr(world_state, "size", lambda: Worlds.size)
+    monkeypatch.setattr(world_state, "current_world", SimpleNamespace)
 
 
 def batches(count: int, batch: int, parts: int, size: int, begun: int = 0) -> list[list[list[int]]]:

@@ -232,7 +232,7 @@ import sirtaki.torch as hvd
 hvd.init()
 store = torch.distributed.HashStore()
 torch.distributed.init_process_group("sirtaki", rank=0, world_size=1, store=store)
-for name in sorted({*sys.modules} - before - {"faulthandler"}):
+for name in sorted({*sys.modules} - before - {"faulthandler", "ipaddress"}):
     rare = ("checkpoint", "data", "elastic", "launch", "torch.device.meeting", "torch.elastic",
             "torch.ops.operators", "torch.optimizer", "torch.sync_batch_norm")
     if not name.startswith("sirtaki.") or name.removeprefix("sirtaki.").startswith(rare):

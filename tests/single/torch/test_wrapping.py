@@ -89,7 +89,8 @@ def test_received_state_is_made_on_the_device_of_its_parameter() -> None:
         sender.state[p]["step"] = torch.tensor(3.0)
     packed, sent = _pack(sender, params)
     receiver = torch.optim.SGD(params, lr=0.1)
-    received = _unpack(packed, receiver, params)
+    received, shared = _unpack(packed, receiver, params)
+    assert shared is None
     assert [t.shape for t in received] == [t.shape for t in sent]
     assert receiver.param_groups[0]["lr"] == 0.5
     for p in params:
