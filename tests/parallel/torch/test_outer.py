@@ -341,4 +341,15 @@ def test_a_model_that_has_other_parameters_later_is_named() -> None:
     train(model, optimizer, 1)
     model.last = torch.nn.Linear(2, 2).double()
     with pytest.raises(RuntimeError, match="2 of its 4 parameters are no longer the model's"):
-        optimizer.step()
+        train(model, optimizer, 3)  # to the next exchange
+
+
+@several
+def test_ranks_outside_of_the_process_set_train_alone() -> None:
+    others = hvd.add_process_set(list(range(1, hvd.size())))
+    model, alone = Model(), Model()
+    train(model, wrap(model=model, process_set=others)(), 5)
+    train(alone, torch.optim.SGD(alone.parameters(), lr=LR), 5)
+    if hvd.rank() == 0:
+        require_close(model, [param.detach().numpy() for param in alone.parameters()])
+    hvd.remove_process_set(others)

@@ -145,7 +145,7 @@ def DiLoCo(
         mix: What stays of the local parameters: ``mix * local + (1 - mix) * outer``.
         compression: Form of the exchanged changes, from `Compression`; what it loses is added to
             the next exchange.
-        process_set: The ranks that exchange.
+        process_set: The ranks that exchange; on other ranks the local optimizer works unchanged.
 
     Raises:
         TypeError: `optimizer` is not a `torch.optim.Optimizer`.

@@ -81,9 +81,13 @@ class OuterSteps:
         # What compression has lost of each fragment.
         self._lost: dict[int, torch.Tensor] = {}
 
+    @property
+    def _takes_part(self) -> bool:
+        return bool(self.settings.process_set.included())
+
     def begin(self) -> None:
         """Keep the parameters before the first local step, when all ranks must have the same."""
-        if self._began:
+        if self._began or not self._takes_part:
             return
         self._began = True
         self._require_equal()
@@ -93,7 +97,8 @@ class OuterSteps:
     def count(self) -> None:
         """Count a local step, and do what is due after it."""
         self._step += 1
-        self._require_same_model()
+        if not self._takes_part:
+            return
         schedule = self.settings.schedule
         if (fragment := schedule.starts(self._step)) is not None:
             self._start(fragment)
@@ -102,6 +107,8 @@ class OuterSteps:
 
     def finish(self) -> None:
         """Use an exchange that runs; then average parameters and buffers over the ranks."""
+        if not self._takes_part:
+            return
         self.begin()
         if self._pending is not None:
             self._apply(self._pending.fragment)
@@ -116,6 +123,7 @@ class OuterSteps:
 
     def _start(self, number: int) -> None:
         """Start the exchange of a fragment's outer gradient: its saved parameters less its own."""
+        self._require_same_model()
         row = self._fragments[number].packed(differences=True)
         compression = self.settings.compression
         codec = codec_of(compression, [row], Average)
