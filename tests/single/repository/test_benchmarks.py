@@ -283,6 +283,14 @@ def test_the_fastest_of_all_mpis_is_the_measure(
     assert check.met is met
 
 
+@pytest.mark.job
+@pytest.mark.nightly
+def test_the_pause_of_a_departure_is_measured(tmp_path: Path) -> None:
+    benchmark("leaving.py", "--rounds=1", "--frameworks", "torch", "--output", str(tmp_path))
+    cases = json.loads((tmp_path / "leaving.json").read_text())["cases"]
+    assert list(cases) == ["torch, signal", "torch, host"]
+
+
 def test_a_job_that_fails_ends_the_others(mpi_jobs: ModuleType) -> None:
     waits = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     fails = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
