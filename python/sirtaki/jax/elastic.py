@@ -36,7 +36,8 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
 
     Args:
         func: Its first argument is a `State`. It is called again in each new world, for which
-            functions are compiled again if one of them has read the world's size or a rank.
+            functions are compiled again if one of them has read the world's size or a rank, or if
+            the state has reset callbacks.
 
     Returns:
         A function with the same arguments; see `sirtaki.elastic.run_fn`.

@@ -18,6 +18,7 @@ from sirtaki.core.errors import (
     PeerLostError,
 )
 from sirtaki.core.operations.objects import pickled
+from sirtaki.core.world import compiled
 from sirtaki.elastic.run import is_loss
 
 
@@ -222,6 +223,16 @@ def test_a_loader_takes_the_position_of_another_rank_and_not_its_share() -> None
     state = elastic.ObjectState(lambda mine: {"loader": {"position": 5}}, lambda: 1, loader=loader)
     state.sync()
     assert (state.loader is loader, loader.share, loader.position) == (True, 1, 5)
+
+
+def test_compiled_functions_may_contain_what_reset_callbacks_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiled._Process, "has_value", False)
+    state = Recording()
+    assert not compiled.depends_on_world()
+    state.register_reset_callbacks([lambda: None])
+    assert compiled.depends_on_world()
 
 
 def test_reset_callbacks_run_in_their_order() -> None:

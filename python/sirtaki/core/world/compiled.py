@@ -29,6 +29,11 @@ def note_read() -> None:
             _Process.has_value = True
 
 
+def note_changes() -> None:
+    """Record that the program changes values in each new world, which traced functions may keep."""
+    _Process.has_value = True
+
+
 def depends_on_world() -> bool:
     """Return whether a compiled function may contain a value of a world."""
     return _Process.has_value
