@@ -366,8 +366,9 @@ def test_another_number_of_threads_than_in_the_steps_before_is_refused() -> None
 @several
 def test_ranks_that_differ_in_exponents_raise_and_can_go_on() -> None:
     state = state_of(Weight())
+    loaded = after_a_step(1.0)
     if hvd.rank() == 0:
-        state.optimizer.load_state_dict(after_a_step(1.0))
+        state.optimizer.load_state_dict(loaded)
     with pytest.raises(ValueError, match="exponents of the gradients"):
         gradient_of(state, lambda _: torch.ones(3))
     other = state_of(Weight())
@@ -390,9 +391,9 @@ def test_ranks_with_other_parameters_raise() -> None:
 
 @several
 def test_a_broadcast_of_the_optimizers_state_has_the_exponents() -> None:
-    state = state_of(Weight())
+    state, loaded = state_of(Weight()), after_a_step(1.0)
     if hvd.rank() == 0:
-        state.optimizer.load_state_dict(after_a_step(1.0))
+        state.optimizer.load_state_dict(loaded)
     hvd.broadcast_optimizer_state(state.optimizer, 0)
     assert parts_of_a_step(state, 1.0) == list(range(hvd.rank(), PARTS, hvd.size()))
 

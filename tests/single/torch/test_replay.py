@@ -113,8 +113,13 @@ def test_nothing_is_kept_by_default(tmp_path: Path) -> None:
     ("harm", "why", "told"),
     [
         ("part", "ArithmeticError: no such sample", "until ArithmeticError"),
-        ("loader", "OSError: cannot be read", ""),
-        ("step", "ArithmeticError: no step", "all values are finite in 12 parts"),
+        pytest.param("loader", "OSError: cannot be read", "", marks=pytest.mark.slow),
+        pytest.param(
+            "step",
+            "ArithmeticError: no step",
+            "all values are finite in 12 parts",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             "report",
             "the reported loss in part 7 is not finite",
@@ -137,6 +142,7 @@ def test_a_step_that_fails_before_parameters_change_is_kept(
     assert (why in again.stderr) == raises
 
 
+@pytest.mark.slow
 def test_a_step_that_has_changed_parameters_is_not_kept(tmp_path: Path) -> None:
     done = ran(*SCRIPT, HARM="half", SIRTAKI_KEEP_STEP=str(tmp_path))
     assert (
@@ -146,6 +152,7 @@ def test_a_step_that_has_changed_parameters_is_not_kept(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_step_that_cannot_be_written_does_not_hide_the_error() -> None:
     done = ran(*SCRIPT, HARM="part", SIRTAKI_KEEP_STEP="/dev/null/x")
     assert "nothing is kept of the step: " in done.stderr
@@ -159,7 +166,11 @@ def test_a_step_that_cannot_be_written_does_not_hide_the_error() -> None:
         pytest.param(
             {"SHUFFLE": "0"}, "shuffle is 1 in the step and 0 here", marks=pytest.mark.slow
         ),
-        ({"THREADS": "2"}, "the number of threads is 1 in the step and 2 here"),
+        pytest.param(
+            {"THREADS": "2"},
+            "the number of threads is 1 in the step and 2 here",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_changed_program_is_refused(
@@ -171,12 +182,14 @@ def test_a_changed_program_is_refused(
     assert re.search(told, done.stderr)
 
 
+@pytest.mark.slow
 def test_a_job_of_two_is_refused(alone: tuple[Path, Done]) -> None:
     done = replay(alone[0], *SIRTAKI, "run", "-np", "2", *SCRIPT)
     assert done.returncode == 1
     assert "a kept step is computed by one process, and this job has 2: " in done.stderr
 
 
+@pytest.mark.slow
 def test_another_version_of_pytorch_is_a_warning(alone: tuple[Path, Done], copied: Path) -> None:
     facts = json.loads((copied / "step.json").read_text())
     facts["versions"]["PyTorch"] = "1.0"
