@@ -25,9 +25,9 @@ DEPARTURES = [
     for case, marks in {
         "jax signal any": [],
         "torch host any": [],
-        "tensorflow signal any": [pytest.mark.slow],
+        "tensorflow signal any": [pytest.mark.nightly],
         "keras-jax host any": [pytest.mark.slow],
-        "keras-tensorflow signal any": [pytest.mark.slow],
+        "keras-tensorflow signal any": [pytest.mark.nightly],
         "jax host scaled": [pytest.mark.slow],
         "keras-torch host scaled": [pytest.mark.nightly],
         "keras-jax signal scaled": [pytest.mark.nightly],
