@@ -9,6 +9,7 @@ from typing import Any
 
 import balance
 import compressed_step
+import goodput
 import start
 from control_plane import rows as control_plane_rows
 from refused import REFUSED
@@ -47,6 +48,9 @@ def write_summary(folder: Path) -> Path:
     shares = folder / "balance.json"
     if shares.exists():
         lines += _balance(json.loads(shares.read_text()))
+    faults = folder / "goodput.json"
+    if faults.exists():
+        lines += _goodput(json.loads(faults.read_text()))
     control_plane = folder / "control_plane.json"
     if control_plane.exists():
         lines += _control_plane(json.loads(control_plane.read_text()))
@@ -172,6 +176,12 @@ def _targets(result: Result) -> list[str]:
         f"- {'met' if target['met'] else '**missed**'}: {target['target']}: {target['measured']}"
         for target in result["targets"]
     ]
+
+
+def _goodput(result: Result) -> list[str]:
+    title = "## 8 processes on 3 virtual hosts, while processes, hosts and links fail"
+    table = _markdown(goodput.rows(result["cases"]))
+    return [title, "", *table, "", *_targets(result), "", *_origin(result)]
 
 
 def _balance(result: Result) -> list[str]:
