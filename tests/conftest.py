@@ -22,10 +22,12 @@ JOBS = ("faults", "hosts")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give hypothesis the seed of this run, which a failed test shows."""
-    # Else jobs of two test processes, bound to the same cores, would tell of each other.
-    records = tempfile.mkdtemp(prefix="sirtaki-tests-")
-    atexit.register(shutil.rmtree, records, ignore_errors=True)
-    os.environ["SIRTAKI_RUNTIME_DIR"] = records
+    # A rank shares the folder of its launcher, which asks it there when tests hang.
+    if "HOROVOD_RANK" not in os.environ:
+        # Else jobs of two test processes, bound to the same cores, would tell of each other.
+        records = tempfile.mkdtemp(prefix="sirtaki-tests-")
+        atexit.register(shutil.rmtree, records, ignore_errors=True)
+        os.environ["SIRTAKI_RUNTIME_DIR"] = records
     if config.getoption("hypothesis_seed", None) is None:
         config.option.hypothesis_seed = os.environ.setdefault("SIRTAKI_TEST_SEED", "0")
 

@@ -44,9 +44,9 @@ class Wrapper(torch.optim.Optimizer):
 
 def _refuse_copy() -> NoReturn:
     raise TypeError(
-        "a DistributedOptimizer cannot be copied or pickled, because it watches the gradients of "
-        "its parameters: save optimizer.state_dict(), make the optimizer of the copy anew, wrap it "
-        "with DistributedOptimizer, and load the state into it"
+        "a distributed optimizer cannot be copied or pickled, because it belongs to the parameters "
+        "of one model: save optimizer.state_dict(), make the optimizer of the copy anew, wrap it "
+        "as this one was, and load the state into it"
     )
 
 
