@@ -196,6 +196,7 @@ def test_a_step_that_one_rank_skips_for_an_infinity_counts() -> None:
         scaler.scale(model(torch.full((1, 2), float("inf") if bad else 1.0)).sum()).backward()
         scaler.step(optimizer)
         scaler.update()
+        assert not {"grad_scale", "found_inf"} & set(vars(optimizer))
         if bad:
             assert torch.equal(model.weight.detach(), skipped)
         elif step == 0:  # the gradient is 1, whatever the scale
@@ -328,6 +329,10 @@ def test_settings_and_parameters_that_differ_are_named_before_the_first_step() -
     optimizer: Any = wrap(model=model, sync_every=4 if hvd.rank() else 8)()
     with pytest.raises(ValueError, match="sync_every is 8 on rank 0 and 4 on rank 1"):
         train(model, optimizer, 1)
+    with pytest.raises(
+        ValueError, match=r"the outer optimizer is SGD .* on rank 0 and SGD .* on ra"
+    ):
+        train(model, wrap(model=model, outer_lr=0.5 + hvd.rank())(), 1)
     other = Model()
     with torch.no_grad():
         other.first.bias.add_(float(hvd.rank()))

@@ -165,3 +165,17 @@ class TestCopies:
         made = pickle.loads(pickle.dumps(hvd.ProcessSet([0])))
         assert made.ranks == [0]
         assert made.process_set_id is None
+
+
+@pytest.mark.skipif("hvd.size() < 3", reason="needs sets of two ranks that differ")
+def test_a_set_that_gets_the_number_of_a_removed_one_can_have_unnamed_optimizers() -> None:
+    for ranks in ([0, 1], [1, 2]):
+        chosen = hvd.add_process_set(ranks)
+        weight = torch.nn.Parameter(torch.zeros(2))
+        if hvd.rank() in ranks:
+            inner = torch.optim.SGD([weight], lr=1.0)
+            optimizer = hvd.DistributedOptimizer(inner, process_set=chosen)
+            (weight.sum() * hvd.rank()).backward()
+            optimizer.step()
+            assert weight.tolist() == [-sum(ranks) / 2] * 2
+        hvd.remove_process_set(chosen)

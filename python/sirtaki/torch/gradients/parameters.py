@@ -23,7 +23,7 @@ _TOGETHER_BYTES = 256 << 10
 
 # The current world, and the number of optimizers of each process set.
 _world: weakref.ref[World] | None = None
-_optimizers: Counter[int] = Counter()
+_optimizers: Counter[tuple[int, ...]] = Counter()
 
 
 def name_of_unnamed(process_set: ProcessSet) -> str:
@@ -37,9 +37,11 @@ def name_of_unnamed(process_set: ProcessSet) -> str:
     if _world is None or _world() is not world:
         _world = weakref.ref(world)
         _optimizers.clear()
-    number = number_of(process_set)
-    _optimizers[number] += 1
-    count = _optimizers[number]
+    number_of(process_set)  # raises if the set is not registered
+    # Not its number, which later sets of other ranks have again.
+    ranks = tuple(process_set.ranks or ())
+    _optimizers[ranks] += 1
+    count = _optimizers[ranks]
     return "noname" if count == 1 else f"optimizer{count}.noname"
 
 

@@ -62,10 +62,11 @@ class _OuterOptimizer(Wrapper):
 
         Meanwhile hide what it has set, which the local optimizer does not expect.
         """
-        given = {name: self.__dict__.pop(name, None) for name in ("grad_scale", "found_inf")}
-        usable = given["found_inf"] is None or not bool(given["found_inf"])
+        names = [name for name in ("grad_scale", "found_inf") if name in self.__dict__]
+        given: dict[str, Any] = {name: self.__dict__.pop(name) for name in names}
+        usable = not bool(given.get("found_inf", False))
         try:
-            if usable and given["grad_scale"] is not None:
+            if usable and given.get("grad_scale") is not None:
                 for group in self.param_groups:
                     for param in group["params"]:
                         if param.grad is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,11 +16,10 @@ from sirtaki.core.operations.reduction import Reduction
 from sirtaki.core.outer_schedule import OuterSchedule
 from sirtaki.core.world.process_sets import ProcessSet
 from sirtaki.torch.compression import Compressor, codec_of, feeds_back
+from sirtaki.torch.gradients.parameters import name_of_unnamed
 from sirtaki.torch.ops.allreduce import start_allreduce
 from sirtaki.torch.ops.handles import return_inputs, runner_of, stage_in_place, synchronize
 from sirtaki.torch.outer.fragments import Fragment
-
-_numbers = itertools.count()
 
 
 class OuterSettings(NamedTuple):
@@ -74,7 +72,7 @@ class OuterSteps:
         self._fragments = fragments
         self._model = model
         self._optimizer = make_optimizer([one for each in fragments for one in each.saved])
-        self._name = f"outer.{next(_numbers)}"
+        self._name = f"outer.{name_of_unnamed(settings.process_set)}"
         self._step = 0
         self._began = False
         self._pending: _Pending | None = None
@@ -193,7 +191,7 @@ class OuterSteps:
 
     def _require_equal(self) -> None:
         """Raise ValueError, on all ranks, if settings or parameters differ among them."""
-        own = self.settings.compared()
+        own = {**self.settings.compared(), "the outer optimizer": self._described()}
         for fragment in self._fragments:
             pairs = zip(fragment.names, fragment.params, strict=True)
             own |= {f"parameter {name}": _hash(param) for name, param in pairs}
@@ -214,6 +212,13 @@ class OuterSteps:
                     f"{self.settings.optimizer}: {name} is {of_all[0].get(name)} on rank 0 and "
                     f"{theirs.get(name)} on {first}; all ranks need the same"
                 )
+
+    def _described(self) -> str:
+        """Return the outer optimizer's class and options."""
+        groups = [
+            {k: v for k, v in g.items() if k != "params"} for g in self._optimizer.param_groups
+        ]
+        return f"{type(self._optimizer).__name__} {groups}"
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint needs. Steps since the last outer one are local to a rank."""
