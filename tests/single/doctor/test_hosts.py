@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -211,8 +211,33 @@ def test_a_pair_slower_than_the_others_is_named() -> None:
     levels = {each.host: each.level for each in compare.pairs([*measured, slow], {})}
     assert levels.pop("c,d") == "warning"
     assert set(levels.values()) == {"ok"}
-    # Of one pair nobody can say.
+    # Of few pairs nobody can say.
     assert [each.level for each in compare.pairs([slow], {})] == ["ok"]
+    broken = pair(error="timed out", sends=None, receives=None)
+    few = compare.pairs([measured[0], slow, broken], {})
+    assert [each.check for each in few if each.level != "ok"] == ["connection"]
+
+
+def test_pairs_that_were_slow_are_looked_at_again_and_their_best_look_counts() -> None:
+    looks: list[check.Pair] = []
+
+    def look(together: Sequence[check.Pair]) -> list[dict[str, Any]]:
+        looks.extend(together)
+        return [seen(each) for each in together]
+
+    def seen(each: check.Pair) -> dict[str, Any]:
+        if each == (0, 1):
+            return pair(sends=1e8)
+        if each == (1, 2) and looks.count(each) == 1:
+            return pair(receives=2e8, latency=9e-5)
+        return pair()
+
+    found = check.look_at_pairs(4, look)
+    assert len(found) == 6
+    assert (looks.count((0, 1)), looks.count((1, 2)), len(looks)) == (3, 2, 9)
+    assert sum(compare.slow(found)) == 1
+    assert min(each["receives"] for each in found) == 1.1e9
+    assert max(each["latency"] for each in found) == 5e-5
 
 
 def test_a_link_is_measured_both_ways() -> None:

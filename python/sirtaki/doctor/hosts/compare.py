@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -68,11 +69,30 @@ def clocks(skews: Mapping[str, tuple[float, float]]) -> list[Finding]:
 def pairs(measured: Sequence[Mapping[str, Any]], mtus: Mapping[str, int]) -> list[Finding]:
     """Judge the measurements between hosts.
 
-    measured: as `hosts.pairs` returns it. mtus: of the interface of each address.
+    measured: as `check.check` returns it. mtus: of the interface of each address.
     """
-    rates = [rate for one in measured for rate in (one.get("sends"), one.get("receives")) if rate]
-    usual = statistics.median(rates) if len(measured) >= _FEW_PAIRS and rates else 0.0
+    usual = _usual_rate(measured)
     return [finding for one in measured for finding in _of_pair(one, usual, mtus)]
+
+
+def slow(measured: Sequence[Mapping[str, Any]]) -> list[bool]:
+    """Return for each pair whether it is much slower than the usual one."""
+    usual = _usual_rate(measured)
+    return [_is_slow(_rates(one), usual) for one in measured]
+
+
+def _rates(one: Mapping[str, Any]) -> list[float]:
+    return [rate for rate in (one.get("sends"), one.get("receives")) if rate]
+
+
+def _usual_rate(measured: Sequence[Mapping[str, Any]]) -> float:
+    """Return the median rate, or 0 if too few pairs were measured to tell what is usual."""
+    rates = [rates for one in measured if (rates := _rates(one))]
+    return statistics.median(itertools.chain(*rates)) if len(rates) >= _FEW_PAIRS else 0.0
+
+
+def _is_slow(rates: Sequence[float], usual: float) -> bool:
+    return min(rates, default=usual) < usual * _SLOW_SHARE
 
 
 def _of_pair(one: Mapping[str, Any], usual: float, mtus: Mapping[str, int]) -> list[Finding]:
@@ -102,8 +122,7 @@ def _speed(one: Mapping[str, Any], usual: float, names: str) -> Finding:
         fix = "compare the MTU of all hosts, switches and tunnels on the way, and let ICMP through"
         return Finding("bandwidth", ERROR, what + one["stalled"], fix, names)
     what = pair_in_words(one)
-    slowest = min(rate for rate in (one["sends"], one["receives"]))
-    if slowest >= usual * _SLOW_SHARE:
+    if not _is_slow([one["sends"], one["receives"]], usual):
         return Finding("bandwidth", OK, what, host=names)
     return Finding(
         "bandwidth",
