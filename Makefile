@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo check test test-all test-rest nightly $(addprefix test-,cpp cpp-thread cpp-address single parallel \
   faults distributed group-ranks group-jobs hosts install mpi open-mpi mpich frameworks framework-ranks framework-jobs libraries loggers kubernetes ray spark caffe) \
   try-frameworks wheel wheels test-wheels test-containers \
-  fuzz fuzz-python fuzz-cpp chaos simulate simulate-faults mutants bench lint lint-python lint-cpp lint-aarch64 lint-prose format docs docs-check install clean
+  fuzz fuzz-python fuzz-cpp findings chaos simulate simulate-faults mutants bench lint lint-python lint-cpp lint-aarch64 lint-prose format docs docs-check install clean
 
 help:
 	@echo "make demo     what this is, on two processes, in three minutes"
@@ -335,6 +335,12 @@ test-open-mpi test-mpich:
 
 test-hosts: $(INSTALLED) $(VENV)/.requirements-caffe
 	$(PYTEST) $(SPREAD_FILES) tests/hosts
+
+# What other software does where one would guess otherwise; names those that have changed.
+findings:
+	@set +e; changed=; for each in findings/*.sh; do \
+	  echo "== $$each"; sh $$each || changed="$$changed $$each"; done; \
+	[ -z "$$changed" ] || { echo "Changed:$$changed"; exit 1; }
 
 # Fault after fault on an elastic job over virtual hosts. A seed replays its schedule; none: a random one.
 MINUTES ?= 2
