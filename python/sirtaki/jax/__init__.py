@@ -22,13 +22,16 @@ from sirtaki.jax.exchange_ops import (
     grouped_allgather,
 )
 from sirtaki.jax.optimizer import DistributedOptimizer
+from sirtaki.jax.outer import DiLoCo, LocalSGD
 from sirtaki.jax.reducescatter_ops import grouped_reducescatter, reducescatter
 
 _primitive.register()
 
 __all__ = [
     "Compression",
+    "DiLoCo",
     "DistributedOptimizer",
+    "LocalSGD",
     "allgather",
     "allgather_object",
     "allreduce",

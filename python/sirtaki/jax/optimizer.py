@@ -68,8 +68,7 @@ def DistributedOptimizer(
         TypeError: `tx` is no transformation.
         ValueError: another argument is wrong.
     """
-    if not callable(getattr(tx, "init", None)) or not callable(getattr(tx, "update", None)):
-        raise TypeError(f"expected a transformation of optax, got {type(tx).__name__}")
+    require_transformation(tx)
     if backward_passes_per_step <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
     check_predivide(gradient_predivide_factor, op)
@@ -90,6 +89,17 @@ def DistributedOptimizer(
     if backward_passes_per_step == 1:
         return _Transformation(tx.init, step)
     return _accumulating(tx, step, backward_passes_per_step)
+
+
+def made_transformation(init: Any, update: Any) -> Any:
+    """Return an optax transformation of two functions."""
+    return _Transformation(init, update)
+
+
+def require_transformation(tx: Any) -> None:
+    """Raise TypeError if an object is no transformation of optax."""
+    if not callable(getattr(tx, "init", None)) or not callable(getattr(tx, "update", None)):
+        raise TypeError(f"expected a transformation of optax, got {type(tx).__name__}")
 
 
 def _accumulating(tx: Transformation, step: Any, passes: int) -> Any:

@@ -22,12 +22,14 @@ from sirtaki.keras.learning_rate import (
     LearningRateWarmupCallback,
 )
 from sirtaki.keras.library import BACKEND, LEGACY, keras
+from sirtaki.keras.outer import DiLoCoCallback
 from sirtaki.numpy import ops as numpy_ops
 
 __all__ = [
     "BestModelCheckpoint",
     "BroadcastGlobalVariablesCallback",
     "CommitStateCallback",
+    "DiLoCoCallback",
     "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",

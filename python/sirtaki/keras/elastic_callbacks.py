@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sirtaki.keras import epochs
 from sirtaki.keras.library import keras
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ class UpdateBatchStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         self.state = state
         self._done = 0
-        self._epochs: epochs.Epochs | None = None
+        self._epochs: _Epochs | None = None
         # The steps of the epochs after the first, if their number differs.
         self._later: int | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Determine the rest of the epoch."""
         subtracted, done = getattr(self.state, "_tells_batch", True), self.state.batch
-        self._epochs = found = epochs.running() if done else None
+        self._epochs = found = _running() if done else None
         if found is None:
             return
         self._later = found.given
@@ -115,14 +115,14 @@ class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.state = state
         self.batches_per_commit = batches_per_commit
         self.batches_remaining = batches_per_commit
-        self._epochs: epochs.Epochs | None = None
+        self._epochs: _Epochs | None = None
         # Of the same fit: they count committed progress, in any order of callbacks.
         self._counters: list[UpdateBatchStateCallback | UpdateEpochStateCallback] = []
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Start counting."""
         self.batches_remaining = self.batches_per_commit
-        self._epochs = found = epochs.running()
+        self._epochs = found = _running()
         counting = (UpdateBatchStateCallback, UpdateEpochStateCallback)
         self._counters = [
             each
@@ -149,3 +149,66 @@ class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def _commit(self) -> None:
         self.batches_remaining = self.batches_per_commit
         self.state.commit()
+
+
+class _Epochs:
+    """The epochs of a running `fit`; Keras gives all of them the same number of steps.
+
+    loop: the iterator of Keras 3. callbacks: of the `fit`. given: its steps_per_epoch.
+    """
+
+    def __init__(self, loop: Any, callbacks: Sequence[Any]) -> None:
+        self._loop = loop
+        self.callbacks = callbacks
+        self.given: int | None = loop.steps_per_epoch
+
+    @property
+    def steps(self) -> int | None:
+        """Return the steps of the current epoch, or None if unknown."""
+        steps: int | None = self._loop.num_batches
+        return steps
+
+    def have(self, steps: int | None) -> None:
+        """Set the steps of epochs that have not begun; None: until the data end."""
+        loop = self._loop
+        loop.steps_per_epoch = steps
+        there = loop.data_adapter.num_batches
+        if steps and there is not None and loop._steps_seen + steps > there:
+            loop._current_iterator = None  # restarts the data
+
+
+class _EpochsOfKeras2(_Epochs):
+    """The epochs of a Keras 2 `fit`. loop: its data handler."""
+
+    def __init__(self, loop: Any, callbacks: Sequence[Any]) -> None:
+        self._loop = loop
+        self.callbacks = callbacks
+        self.given = loop._steps_per_epoch
+
+    @property
+    def steps(self) -> int | None:
+        """See `_Epochs`."""
+        steps: int | None = self._loop.inferred_steps
+        return steps
+
+    def have(self, steps: int | None) -> None:
+        """See `_Epochs`."""
+        loop = self._loop
+        loop._steps_per_epoch = steps
+        loop._inferred_steps = loop._infer_steps(steps, loop._dataset)
+        if hasattr(loop._adapter, "_user_steps"):
+            loop._adapter._user_steps = steps  # whether the data restart in each epoch
+
+
+def _running() -> _Epochs | None:
+    """Return the epochs of the `fit` that calls this callback, or None."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        # Keras does not pass them to callbacks.
+        names = frame.f_locals if frame.f_code.co_name == "fit" else {}
+        if "epoch_iterator" in names:
+            return _Epochs(names["epoch_iterator"], names["callbacks"].callbacks)
+        if "data_handler" in names:
+            return _EpochsOfKeras2(names["data_handler"], names["callbacks"].callbacks)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None

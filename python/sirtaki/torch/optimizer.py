@@ -95,6 +95,11 @@ class _DistributedOptimizer(Wrapper):
         super().load_state_dict(state_dict)
         self._reducer.feedback.load(state_dict, self._parameters())
 
+    def _reduce_within(self, process_set: ProcessSet) -> None:
+        """Reduce gradients over other ranks from now on."""
+        self._reduction = self._reduction._replace(process_set=process_set)
+        self._reducer.reduce_within(process_set)
+
     @property
     def _holds_gradients(self) -> bool:
         return self._reducer.busy

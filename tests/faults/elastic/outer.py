@@ -1,41 +1,52 @@
 """Trains with DiLoCo for STEPS steps; process 1 kills itself at step KILL.
 
-Lines: "end STEP COUNTED HASH" with the steps that the optimizer has counted, and the parameters'
-hash.
+Lines: "world STEP IDS" by rank 0 at the beginning of each world, with the processes of its ranks;
+"end ID STEP COUNTED PARAMETERS" with the steps that the optimizer has counted.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import sirtaki.torch as hvd
 
+sys.path.insert(0, str(Path(__file__).parents[3]))
+from tests.outer_oracle import LR, target
+
 STEPS, KILL = int(os.environ["STEPS"]), int(os.environ["KILL"])
+PROCESS = int(os.environ["SIRTAKI_PROCESS"])
 
 hvd.init()
-torch.manual_seed(7)
-model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
-inner = torch.optim.AdamW(model.parameters(), lr=0.01)
-optimizer: Any = hvd.DiLoCo(inner, model, sync_every=6, fragments=2, delay=1)
+model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 2)).double()
+with torch.no_grad():
+    for param in model.parameters():
+        param.fill_(1.0)
+inner = torch.optim.SGD(model.parameters(), lr=LR)
+optimizer: Any = hvd.DiLoCo(
+    inner, model, sync_every=6, fragments=[model[0], model[1]], delay=1, mix=0.25
+)
 state = hvd.elastic.TorchState(model, optimizer, step=0)
 
 
 @hvd.elastic.run
 def train(state: hvd.elastic.TorchState) -> None:
-    generator = torch.Generator()
+    members = hvd.allgather_object(PROCESS)
+    if hvd.rank() == 0:
+        print("world", state.step, *members, flush=True)
     while state.step < STEPS:
-        if state.step == KILL and os.environ.get("SIRTAKI_PROCESS") == "1":
+        if (state.step, PROCESS) == (KILL, 1):
+            time.sleep(1)  # the others come to where they wait for it
             os.kill(os.getpid(), signal.SIGKILL)
-        generator.manual_seed(1000 * state.step + hvd.rank())
-        inputs = torch.randn(16, 4, generator=generator)
-        loss = torch.nn.functional.mse_loss(model(inputs), inputs.sum(1, keepdim=True))
-        optimizer.zero_grad()
-        loss.backward()
+        for param in model.parameters():
+            goal = torch.from_numpy(target(PROCESS, state.step, tuple(param.shape)))
+            param.grad = param.detach() - goal
         optimizer.step()
         state.step += 1
         state.commit()
@@ -43,7 +54,6 @@ def train(state: hvd.elastic.TorchState) -> None:
 
 
 train(state)
-digest = hashlib.sha256()
-for param in model.parameters():
-    digest.update(param.detach().numpy().tobytes())
-print("end", state.step, optimizer.state_dict()["outer"]["step"], digest.hexdigest(), flush=True)
+values = [value for param in model.parameters() for value in param.detach().flatten().tolist()]
+counted = optimizer.state_dict()["outer"]["step"]
+print("end", PROCESS, state.step, counted, *map(repr, values), flush=True)

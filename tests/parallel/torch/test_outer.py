@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 
 import sirtaki.torch as hvd
+from sirtaki.core.world import state
+from tests.outer_oracle import LR, Array, Oracle, target
 
-Array = npt.NDArray[np.float64]
-LR = 0.05
 several = pytest.mark.skipif("hvd.size() == 1", reason="needs several ranks")
 
 
@@ -31,12 +30,6 @@ class Model(torch.nn.Module):
                 param.copy_(torch.randn(param.shape, generator=generator))
 
 
-def target(rank: int, step: int, shape: tuple[int, ...]) -> Array:
-    """Where a rank pulls a parameter at a step."""
-    count = int(np.prod(shape))
-    return np.sin(np.arange(count) * (rank + 1) + step).reshape(shape)
-
-
 def train(model: torch.nn.Module, optimizer: Any, steps: int, first: int = 0) -> None:
     for step in range(first, first + steps):
         for param in model.parameters():
@@ -45,51 +38,8 @@ def train(model: torch.nn.Module, optimizer: Any, steps: int, first: int = 0) ->
         optimizer.step()
 
 
-class Oracle:
-    """DiLoCo of all ranks in NumPy, as the papers have it."""
-
-    def __init__(
-        self, ranks: int, fragments: list[list[int]], sync_every: int, delay: int, mix: float,
-        lr: float, momentum: float,
-    ) -> None:  # fmt: skip
-        start = [param.detach().numpy().copy() for param in Model().parameters()]
-        self.local = [[one.copy() for one in start] for _ in range(ranks)]
-        self.saved = [one.copy() for one in start]
-        self.speed: list[Array | None] = [None] * len(start)
-        self.fragments, self.turn, self.delay = fragments, sync_every // len(fragments), delay
-        self.mix, self.lr, self.momentum = mix, lr, momentum
-        self.outer: dict[int, Array] = {}
-
-    def run(self, steps: int, groups: list[list[int]] | None = None) -> None:
-        """groups: ranks that average each gradient."""
-        for step in range(steps):
-            for ranks in groups or [[rank] for rank in range(len(self.local))]:
-                for params in (self.local[rank] for rank in ranks):
-                    for param in params:
-                        goals = [target(rank, step, param.shape) for rank in ranks]
-                        param -= LR * (param - np.mean(goals, axis=0))
-            self.exchange(step + 1)
-
-    def exchange(self, step: int) -> None:
-        turn, rest = divmod(step + self.delay, self.turn)
-        if rest == 0:
-            for index in self.fragments[(turn - 1) % len(self.fragments)]:
-                mean = np.mean([params[index] for params in self.local], axis=0)
-                self.outer[index] = self.saved[index] - mean
-        turn, rest = divmod(step, self.turn)
-        if rest == 0:
-            for index in self.fragments[(turn - 1) % len(self.fragments)]:
-                self.apply(index, self.outer.pop(index))
-
-    def apply(self, index: int, gradient: Array) -> None:
-        before = self.speed[index]
-        self.speed[index] = speed = (
-            gradient if before is None else self.momentum * before + gradient
-        )
-        nesterov = gradient + self.momentum * speed if self.momentum else gradient
-        self.saved[index] = self.saved[index] - self.lr * nesterov
-        for params in self.local:
-            params[index] = (1 - self.mix) * self.saved[index] + self.mix * params[index]
+def start() -> list[Array]:
+    return [param.detach().numpy() for param in Model().parameters()]
 
 
 def require_close(model: torch.nn.Module, expected: list[Array]) -> None:
@@ -118,7 +68,7 @@ def test_diloco_goes_where_the_oracle_goes(
     inner = torch.optim.SGD(model.parameters(), lr=LR)
     optimizer: Any = hvd.DiLoCo(inner, model, sync_every=4, fragments=cut, delay=delay, mix=mix)
     train(model, optimizer, 14)
-    oracle = Oracle(hvd.size(), parts, 4, delay, mix, 0.7, 0.9)
+    oracle = Oracle(start(), hvd.size(), parts, 4, delay, mix)
     oracle.run(14)
     require_close(model, oracle.local[hvd.rank()])
     for index, gradient in oracle.outer.items():
@@ -131,27 +81,41 @@ def test_local_sgd_averages_parameters() -> None:
     model = Model()
     optimizer: Any = hvd.LocalSGD(torch.optim.SGD(model.parameters(), lr=LR), model, sync_every=3)
     train(model, optimizer, 7)
-    oracle = Oracle(hvd.size(), [[0, 1, 2, 3]], 3, 0, 0.0, 1.0, 0.0)
+    oracle = Oracle(start(), hvd.size(), [[0, 1, 2, 3]], 3, lr=1.0, momentum=0.0)
     oracle.run(7)
     require_close(model, oracle.local[hvd.rank()])
 
 
-@pytest.mark.skipif("hvd.size() < 3", reason="needs two hosts, one with two ranks")
-def test_ranks_of_a_host_average_each_step_and_hosts_now_and_then() -> None:
-    groups = [list(range(hvd.size()))[at : at + 2] for at in range(0, hvd.size(), 2)]
-    sets = [hvd.add_process_set(group) for group in groups]
-    mine = next(each for each in sets if each.included())
-    model = Model()
-    inner = torch.optim.SGD(model.parameters(), lr=LR)
-    host = hvd.DistributedOptimizer(inner, model.named_parameters(), process_set=mine)
-    parts = [model.first, model.last]
-    optimizer: Any = hvd.DiLoCo(host, model, sync_every=4, fragments=parts)
-    train(model, optimizer, 6)
-    oracle = Oracle(hvd.size(), BOTH, 4, 0, 0.0, 0.7, 0.9)
-    oracle.run(6, groups)
-    require_close(model, oracle.local[hvd.rank()])
-    for each in sets:
+@pytest.fixture
+def hosts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
+    """As if every two ranks were on a host of their own; the ranks of each host."""
+    world = state.current_world()
+    of = [rank // 2 for rank in range(hvd.size())]
+    monkeypatch.setattr(world, "membership", world.membership.on(of))
+    before = list(world.process_sets)
+    yield [[rank for rank in range(hvd.size()) if of[rank] == host] for host in range(of[-1] + 1)]
+    for each in [each for each in world.process_sets if each not in before]:
         hvd.remove_process_set(each)
+
+
+def test_ranks_of_a_host_average_each_step_and_hosts_now_and_then(hosts: list[list[int]]) -> None:
+    for _ in range(2):  # with the same process sets
+        model = Model()
+        inner = torch.optim.SGD(model.parameters(), lr=LR)
+        of_host = hvd.DistributedOptimizer(inner, model.named_parameters())
+        parts = [model.first, model.last]
+        optimizer: Any = hvd.DiLoCo(of_host, model, sync_every=4, fragments=parts, between="hosts")
+        train(model, optimizer, 6)
+        oracle = Oracle(start(), hvd.size(), BOTH, 4)
+        oracle.run(6, hosts)
+        require_close(model, oracle.local[hvd.rank()])
+
+
+def test_what_cannot_be_between_hosts_is_refused() -> None:
+    with pytest.raises(ValueError, match=r'between="hosts" needs an hvd\.DistributedOptimizer'):
+        wrap(between="hosts")()
+    with pytest.raises(ValueError, match="between='racks' must be"):
+        wrap(between="racks")()
 
 
 def test_another_outer_optimizer() -> None:
@@ -163,7 +127,7 @@ def test_another_outer_optimizer() -> None:
         outer_optimizer=lambda params: torch.optim.SGD(params, lr=0.5),
     )
     train(model, optimizer, 4)
-    oracle = Oracle(hvd.size(), [[0, 1, 2, 3]], 2, 0, 0.0, 0.5, 0.0)
+    oracle = Oracle(start(), hvd.size(), [[0, 1, 2, 3]], 2, lr=0.5, momentum=0.0)
     oracle.run(4)
     require_close(model, oracle.local[hvd.rank()])
 
@@ -229,18 +193,18 @@ def test_a_checkpoint_at_an_outer_step_goes_on_as_if_nothing_had_happened(delay:
 
     model, optimizer = made()
     train(model, optimizer, 4)
-    state = copy.deepcopy(optimizer.state_dict())
-    assert set(state) == {"state", "param_groups", "outer"}
-    assert state["outer"]["local_steps"] == 0
+    saved = copy.deepcopy(optimizer.state_dict())
+    assert set(saved) == {"state", "param_groups", "outer"}
+    assert saved["outer"]["local_steps"] == 0
     other, loaded = made()
     other.load_state_dict(model.state_dict())
-    loaded.load_state_dict(state)
+    loaded.load_state_dict(saved)
     train(model, optimizer, 6, 4)
     train(other, loaded, 6, 4)
     for one, two in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(one, two)
     # The local optimizer alone can load it, too.
-    torch.optim.SGD(Model().parameters(), lr=LR, momentum=0.5).load_state_dict(state)
+    torch.optim.SGD(Model().parameters(), lr=LR, momentum=0.5).load_state_dict(saved)
 
 
 def test_broadcast_optimizer_state_carries_the_outer_state() -> None:

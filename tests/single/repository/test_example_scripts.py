@@ -47,6 +47,8 @@ RUNS_OF_NIGHTLY = [
     ),
     ("pytorch_process_sets.py", "--steps 200", r"parabola: loss 0\.0\d+ on processes \[0, 1\]"),
     ("pytorch_adasum.py", "--steps 20", r"Adasum of 2 steps at right angles: \[1\.0, 1\.0\]"),
+    ("pytorch_diloco.py", "--epochs 4", r"Test accuracy: [5-9]\d\.\d+%"),
+    ("pytorch_diloco.py", "--epochs 2 --between-hosts", r"Test accuracy: [3-9]\d\.\d+%"),
     ("pytorch_elastic.py", "--epochs 3", r"Accuracy: [6-9]\d\.\d%"),
 ]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sirtaki.core.operations.objects import allgather_object, broadcast_object
 from sirtaki.core.world import state
-from sirtaki.core.world.process_sets import ProcessSet
+from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.core.world.world import World
 
 
@@ -60,6 +60,28 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     if process_set in world.process_sets:
         world.process_sets.remove(process_set)
     return True
+
+
+def add_host_sets() -> ProcessSet:
+    """Register a set of each host's ranks unless there is one; all ranks call it.
+
+    Returns:
+        The set of this host's ranks.
+    """
+    world = state.current_world()
+    hosts: dict[int, list[int]] = {}
+    for rank, host in enumerate(world.membership.host_of):
+        hosts.setdefault(host, []).append(rank)
+    if len(hosts) == 1:
+        return global_process_set
+    known: dict[tuple[int, ...], ProcessSet] = {
+        tuple(each.ranks or ()): each for each in world.process_sets
+    }
+    for ranks in hosts.values():
+        if tuple(ranks) not in known:
+            known[tuple(ranks)] = ProcessSet(ranks)
+            _register(world, known[tuple(ranks)])
+    return known[tuple(hosts[world.membership.host_of[world.topology.rank]])]
 
 
 def _register(world: World, process_set: ProcessSet) -> None:

@@ -15,6 +15,7 @@ import torch
 
 from sirtaki.torch.elastic.handlers import ModelStateHandler, OptimizerStateHandler, alike
 from sirtaki.torch.gradients.adasum_optimizer import _DistributedAdasumOptimizer
+from sirtaki.torch.outer.optimizer import OuterOptimizer
 
 
 class KeptModelHandler(ModelStateHandler):
@@ -76,7 +77,7 @@ class KeptOptimizerHandler(OptimizerStateHandler):
         if not applies_whole_steps([value]):
             raise ValueError(
                 f"TorchState(every_step=True) copies no parameters, and {type(value).__name__}, "
-                "which combines the ranks' steps, needs copies: make a new TorchState"
+                "whose ranks take steps of their own, needs copies: make a new TorchState"
             )
         self._hook.remove()
         self._hook = value.register_step_post_hook(self._on_step)
@@ -117,7 +118,8 @@ def applies_whole_steps(values: Iterable[Any]) -> bool:
     """Return whether these objects have one optimizer, which steps only when all ranks can.
 
     With several optimizers, the model between their steps belongs to no complete step. The same is
-    true of ``op=Adasum``, with which ranks combine steps that they have already applied.
+    true of ``op=Adasum``, with which ranks combine steps that they have already applied, and of
+    `DiLoCo` and `LocalSGD`, whose ranks step alone.
 
     Raises:
         ValueError: There is no optimizer, or it is LBFGS, whose state cannot be transferred.
@@ -132,7 +134,8 @@ def applies_whole_steps(values: Iterable[Any]) -> bool:
         raise ValueError(
             "TorchState(every_step=True) needs an optimizer, whose steps are counted, and got none"
         )
-    return len(found) == 1 and not isinstance(found[0], _DistributedAdasumOptimizer)
+    apart = (_DistributedAdasumOptimizer, OuterOptimizer)
+    return len(found) == 1 and not isinstance(found[0], apart)
 
 
 def in_backward_optimizers(model: torch.nn.Module) -> list[torch.optim.Optimizer]:

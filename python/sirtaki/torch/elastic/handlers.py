@@ -48,8 +48,13 @@ class StateHandler:
 
 
 class ModelStateHandler(StateHandler):
-    """Manages a ``torch.nn.Module``."""
+    """Manages a ``torch.nn.Module``.
 
+    Attributes:
+        apart: Parameters that differ among ranks, which `sync` leaves alone; set before each call.
+    """
+
+    apart: frozenset[torch.Tensor] = frozenset()
     _saved: Any = None
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -66,7 +71,10 @@ class ModelStateHandler(StateHandler):
 
     def sync(self) -> None:
         """See `StateHandler`."""
-        broadcast_parameters(self.value.state_dict(), self.root_rank)
+        named = self.value.named_parameters(remove_duplicate=False)
+        apart = {name for name, param in named if param in self.apart}
+        values = {k: v for k, v in self.value.state_dict().items() if k not in apart}
+        broadcast_parameters(values, self.root_rank)
 
 
 class OptimizerStateHandler(StateHandler):
@@ -92,6 +100,19 @@ class OptimizerStateHandler(StateHandler):
     def sync(self) -> None:
         """See `StateHandler`."""
         broadcast_optimizer_state(self.value, self.root_rank)
+
+
+class OuterStateHandler(OptimizerStateHandler):
+    """Manages a `DiLoCo` or `LocalSGD` optimizer, whose ranks have parameters of their own."""
+
+    @property
+    def params(self) -> list[torch.Tensor]:
+        """The parameters that it trains."""
+        return [param for group in self.value.param_groups for param in group["params"]]
+
+    def sync(self) -> None:
+        """See `StateHandler`."""
+        self.value.rejoin(self.root_rank)
 
 
 class PositionStateHandler(StateHandler):

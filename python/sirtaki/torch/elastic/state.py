@@ -18,11 +18,13 @@ from sirtaki.torch.elastic.every_step import (
 from sirtaki.torch.elastic.handlers import (
     ModelStateHandler,
     OptimizerStateHandler,
+    OuterStateHandler,
     PositionStateHandler,
     StateHandler,
 )
 from sirtaki.torch.elastic.sampler import ElasticSampler
 from sirtaki.torch.functions import broadcast_object
+from sirtaki.torch.outer.optimizer import OuterOptimizer
 from sirtaki.torch.reproducible.parts import Part
 from sirtaki.torch.reproducible.randoms import RandomStates
 from sirtaki.torch.reproducible.steps import Steps
@@ -30,6 +32,7 @@ from sirtaki.torch.reproducible.steps import Steps
 Registry = list[tuple[type[Any], type[StateHandler]]]
 _registry: Registry = [
     (torch.nn.Module, ModelStateHandler),
+    (OuterOptimizer, OuterStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),
     (ElasticSampler, PositionStateHandler),
 ]
@@ -59,12 +62,13 @@ class TorchState(ObjectState):
             those of the newest step are used, which one survivor has completely. Buffers, states of
             random generators and the objects below are copied. Parameters and optimizer state are
             copied too if no rank has a complete step: with several optimizers, with optimizers that
-            step during backward, and with ``op=Adasum``.
+            step during backward, with ``op=Adasum``, `DiLoCo` and `LocalSGD`.
         kwargs: More modules, optimizers and samplers, and any picklable objects; they
             become attributes.
     """
 
     _parts: Steps
+    _outer_steps: list[int]
 
     def __init__(
         self,
@@ -81,6 +85,8 @@ class TorchState(ObjectState):
         object.__setattr__(self, "_every_step", every_step)
         object.__setattr__(self, "_kept", kept)
         object.__setattr__(self, "_parts", Steps())
+        # At the last check of host updates.
+        object.__setattr__(self, "_outer_steps", [])
         handlers = {n: made for n, value in kwargs.items() if (made := _handler(value, kept))}
         object.__setattr__(self, "_handlers", handlers)
         objects = {name: value for name, value in kwargs.items() if name not in handlers}
@@ -184,14 +190,31 @@ class TorchState(ObjectState):
         # If the root is lost during the transfer, this rank's step is needed again.
         undo = [each.keep(overwritten) for each in found] if self._shared else []
         try:
-            for handler in self._handlers.values():
+            handlers = self._handlers.values()
+            apart = frozenset(param for each in self._outer_handlers() for param in each.params)
+            for handler in handlers:
                 handler.root_rank = root
+                if isinstance(handler, ModelStateHandler):
+                    handler.apart = apart
                 handler.sync()
             super()._sync_from(root, version)
+            self._outer_steps = self._count_outer_steps()
         except BaseException:
             for each in undo:
                 each()
             raise
+
+    def check_host_updates(self) -> None:
+        """See `State`; ranks exchange nothing between the outer steps of `DiLoCo`."""
+        before, self._outer_steps = self._outer_steps, self._count_outer_steps()
+        if not self._outer_steps or self._outer_steps != before:
+            super().check_host_updates()
+
+    def _count_outer_steps(self) -> list[int]:
+        return [each.value.outer_steps for each in self._outer_handlers()]
+
+    def _outer_handlers(self) -> list[OuterStateHandler]:
+        return [each for each in self._handlers.values() if isinstance(each, OuterStateHandler)]
 
     def reset(self) -> None:
         """Adapt samplers to a new world."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -47,14 +48,39 @@ def broadcast_optimizer_state(
     packed = broadcast_object(packed, root_rank, "optimizer_state")
     if not is_root:
         tensors, shared = _unpack(packed, optimizer, params)
-    handles = [
-        broadcast_async_(tensor, root_rank, f"optimizer_state.{i}")
-        for i, tensor in enumerate(tensors)
-    ]
-    for handle in handles:
-        synchronize(handle)
+    _broadcast_all(tensors, root_rank, "optimizer_state")
     if not is_root and isinstance(optimizer, Wrapper):
         optimizer.load_shared_state(shared)
+
+
+def broadcast_with_tensors(value: Any, root_rank: int, name: str) -> Any:
+    """Return the root's value on all ranks; tensors in it are sent from their own memory.
+
+    Args:
+        value: Any object that can be pickled; its tensors are in the host's memory elsewhere than
+            on the root. Other ranks' values are ignored.
+        root_rank: The rank whose value is sent.
+        name: Matches the call with those of the other ranks.
+    """
+    stream = io.BytesIO()
+    pickler = TensorPickler(stream)
+    is_root = state.rank() == root_rank
+    pickler.dump(value if is_root else None)
+    unpickler = TensorUnpickler(io.BytesIO(broadcast_object(stream.getvalue(), root_rank, name)))
+    received = unpickler.load()
+    _broadcast_all(pickler.tensors if is_root else unpickler.tensors, root_rank, name)
+    return value if is_root else received
+
+
+def _broadcast_all(tensors: Sequence[torch.Tensor], root_rank: int, name: str) -> None:
+    handles = [broadcast_async_(each, root_rank, f"{name}.{i}") for i, each in enumerate(tensors)]
+    for handle in handles:
+        synchronize(handle)
+
+
+def options_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Return the options of each group of parameters."""
+    return [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
 
 
 def _check_groups(optimizer: torch.optim.Optimizer) -> None:
@@ -89,15 +115,11 @@ def _pack(
     optimizer: torch.optim.Optimizer, params: list[torch.Tensor]
 ) -> tuple[bytes, list[torch.Tensor]]:
     """Return the state and options without tensors, and the tensors."""
-    options = [
-        {key: value for key, value in group.items() if key != "params"}
-        for group in optimizer.param_groups
-    ]
     by_name = {k: v for k, v in optimizer.state.items() if not isinstance(k, torch.Tensor)}
     stream = io.BytesIO()
     pickler = TensorPickler(stream)
     shared = optimizer.shared_state() if isinstance(optimizer, Wrapper) else None
-    pickler.dump((options, by_name))
+    pickler.dump((options_of(optimizer), by_name))
     pickler.dump(shared)
     for p in params:
         pickler.dump(optimizer.state.get(p))

@@ -17,6 +17,7 @@ from sirtaki.core.operations.compression import NoneCompressor, compress_all, de
 from sirtaki.core.operations.reduce_ops import Max, Sum
 from sirtaki.core.operations.reduction import Reduction
 from sirtaki.core.world import state
+from sirtaki.core.world.process_sets import ProcessSet
 from sirtaki.core.world.world import World
 from sirtaki.torch.compression import Compressor, codec_of, feeds_back
 from sirtaki.torch.device.layer import devices
@@ -102,6 +103,11 @@ class GradientReducer:
         """Average over this number of gradients, not over the ranks, from now on."""
         scale = self._average.postscale_factor / total
         self._reduction = self._average._replace(op=Sum, postscale_factor=scale)
+
+    def reduce_within(self, process_set: ProcessSet) -> None:
+        """Reduce over other ranks from now on."""
+        self._average = self._average._replace(process_set=process_set)
+        self._reduction = self._reduction._replace(process_set=process_set)
 
     def add_bucket(self, params: Sequence[torch.Tensor], names: Sequence[str]) -> None:
         """Reduce these parameters' gradients together from now on."""

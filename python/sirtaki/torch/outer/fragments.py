@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from sirtaki.core.outer_schedule import cut_evenly
+
 
 class Fragment:
     """Some parameters of a model, as they were after their last outer step.
@@ -25,6 +27,12 @@ class Fragment:
         """Keep the parameters as they are now."""
         for saved, param in zip(self.saved, self.params, strict=True):
             saved.copy_(param.detach())
+
+    def go_back(self) -> None:
+        """Give the parameters their saved values."""
+        with torch.no_grad():
+            for saved, param in zip(self.saved, self.params, strict=True):
+                param.copy_(saved)
 
     def packed(self, *, differences: bool) -> torch.Tensor:
         """Return all parameters in a row, or how far the saved ones are from them."""
@@ -77,25 +85,9 @@ def cut(
                 f"{name}: fragments={fragments} must be at least 1 and at most the number of "
                 f"trained parameters, {len(named)}"
             )
-        return [Fragment(part) for part in _by_bytes(named, fragments)]
+        sizes = [param.nbytes for _, param in named]
+        return [Fragment([named[at] for at in part]) for part in cut_evenly(sizes, fragments)]
     return [Fragment(part) for part in _by_modules(name, named, fragments)]
-
-
-def _by_bytes(
-    named: Sequence[tuple[str, torch.Tensor]], count: int
-) -> list[list[tuple[str, torch.Tensor]]]:
-    """Return consecutive parameters of about equally many bytes, at least one in each part."""
-    total = sum(param.nbytes for _, param in named)
-    parts: list[list[tuple[str, torch.Tensor]]] = [[] for _ in range(count)]
-    at = before = 0
-    for index, (name, param) in enumerate(named):
-        middle = before + param.nbytes / 2
-        must = len(named) - index <= count - 1 - at + (not parts[at])
-        if parts[at] and at < count - 1 and (must or middle >= total * (at + 1) / count):
-            at += 1
-        parts[at].append((name, param))
-        before += param.nbytes
-    return parts
 
 
 def _by_modules(

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from sirtaki.core.outer_schedule import OuterSchedule
+from sirtaki.core.operations.objects import broadcast_object
+from sirtaki.core.outer_schedule import OuterSchedule, require_mix
+from sirtaki.core.world import state
 from sirtaki.core.world.participants import size_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
+from sirtaki.core.world.registration import add_host_sets
 from sirtaki.torch.compression import Compression, Compressor
+from sirtaki.torch.functions import broadcast_parameters
+from sirtaki.torch.gradients.optimizer_state import broadcast_optimizer_state, options_of
 from sirtaki.torch.gradients.wrapping import Wrapper, adopt
+from sirtaki.torch.optimizer import _DistributedOptimizer
 from sirtaki.torch.outer.fragments import cut
 from sirtaki.torch.outer.steps import OuterSettings, OuterSteps
 
@@ -21,7 +27,7 @@ from sirtaki.torch.outer.steps import OuterSettings, OuterSteps
 _KEY = "outer"
 
 
-class _OuterOptimizer(Wrapper):
+class OuterOptimizer(Wrapper):
     """Mixed into the class of the local optimizer, whose state it shares."""
 
     _outer: OuterSteps
@@ -82,6 +88,32 @@ class _OuterOptimizer(Wrapper):
         """
         self._outer.finish()
 
+    @property
+    def outer_steps(self) -> int:
+        """The number of outer steps so far."""
+        return self._outer.turns
+
+    def rejoin(self, root_rank: int) -> None:
+        """Go on in another world from the outer state of one of its ranks; all ranks call it.
+
+        Ranks at the root's outer step keep their own parameters and local state, except for
+        parameters in flight when a rank was lost. The others take the parameters of that step, and
+        start with an empty local state.
+
+        Args:
+            root_rank: The rank whose outer state is sent.
+        """
+        began, options = broadcast_object(
+            (self._outer.began, options_of(self)), root_rank, "outer.rejoin"
+        )
+        if not began:
+            broadcast_parameters(self._outer.named(), root_rank)
+            broadcast_optimizer_state(self, root_rank)
+        elif not self._outer.adopt(root_rank):
+            self.state.clear()
+            for group, values in zip(self.param_groups, options, strict=True):
+                group.update(values)
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Raise ValueError: the parameters are known when the optimizer is made."""
         raise ValueError(
@@ -109,7 +141,7 @@ class _OuterOptimizer(Wrapper):
 
 
 # Without this mark, torch wraps `step` to run hooks that the inner step already runs.
-_OuterOptimizer.step.hooked = True  # type: ignore[attr-defined]
+OuterOptimizer.step.hooked = True  # type: ignore[attr-defined]
 
 
 def DiLoCo(
@@ -124,6 +156,7 @@ def DiLoCo(
     mix: float = 0.0,
     compression: type[Compressor] = Compression.none,
     process_set: ProcessSet = global_process_set,
+    between: str = "ranks",
 ) -> torch.optim.Optimizer:
     """Return an optimizer that steps on each rank alone, and exchanges changes every so many steps.
 
@@ -147,19 +180,45 @@ def DiLoCo(
         compression: Form of the exchanged changes, from `Compression`; what it loses is added to
             the next exchange.
         process_set: The ranks that exchange; on other ranks the local optimizer works unchanged.
+        between: ``"ranks"``, or ``"hosts"``: `optimizer` is a `DistributedOptimizer`, which from
+            now on averages gradients over the ranks of this host only. A host counts as often as it
+            has ranks.
 
     Raises:
         TypeError: `optimizer` is not a `torch.optim.Optimizer`.
         ValueError: Another argument is wrong.
     """
+    if between != "ranks":
+        _require_hosts(optimizer, between, process_set)
     if outer_optimizer is None:
         outer_optimizer = partial(
             torch.optim.SGD, lr=outer_lr, momentum=outer_momentum, nesterov=outer_momentum > 0
         )
-    return _wrapped(
+    wrapped = _wrapped(
         "hvd.DiLoCo", optimizer, model, sync_every, fragments, delay, mix, compression,
         process_set, outer_optimizer,
     )  # fmt: skip
+    if between == "hosts":
+        cast("_DistributedOptimizer", wrapped)._reduce_within(add_host_sets())
+    return wrapped
+
+
+def _require_hosts(optimizer: torch.optim.Optimizer, between: str, process_set: ProcessSet) -> None:
+    """Raise ValueError unless the optimizer can average within hosts."""
+    if between != "hosts":
+        raise ValueError(f'hvd.DiLoCo: between={between!r} must be "ranks" or "hosts"')
+    if not isinstance(optimizer, _DistributedOptimizer):
+        raise ValueError(
+            'hvd.DiLoCo: between="hosts" needs an hvd.DistributedOptimizer, which averages '
+            f"gradients within each host, got {type(optimizer).__name__}"
+        )
+    if process_set is not global_process_set:
+        raise ValueError('hvd.DiLoCo: between="hosts" is for all ranks: leave process_set out')
+    if state.current_world().config.elastic:
+        raise ValueError(
+            'hvd.DiLoCo: between="hosts" is not for elastic jobs, in which hosts change; exchange '
+            "between all ranks"
+        )
 
 
 def LocalSGD(
@@ -200,16 +259,15 @@ def _wrapped(
 ) -> torch.optim.Optimizer:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"{name} needs a torch.optim.Optimizer, got {type(optimizer).__name__}")
-    if isinstance(optimizer, _OuterOptimizer):
+    if isinstance(optimizer, OuterOptimizer):
         raise ValueError(f"{name}: the optimizer exchanges parameters already")
-    if not 0.0 <= mix <= 1.0:
-        raise ValueError(f"{name}: mix={mix} must be from 0, the outer parameters, to 1, the local")
+    require_mix(name, mix)
     size_of(process_set)  # raises if init() was not called
     parts = cut(name, model, optimizer, fragments)
     schedule = OuterSchedule(sync_every, len(parts), delay)
     schedule.check(name)
     settings = OuterSettings(name, schedule, mix, compression, process_set)
-    wrapped = adopt(optimizer, _OuterOptimizer)
+    wrapped = adopt(optimizer, OuterOptimizer)
     wrapped._outer = OuterSteps(settings, parts, model, outer_optimizer)
     wrapped._scales_itself = "_step_supports_amp_scaling" in optimizer.__dict__
     return wrapped

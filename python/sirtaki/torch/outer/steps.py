@@ -10,12 +10,12 @@ import torch
 
 from sirtaki.core.operations import codecs
 from sirtaki.core.operations.compression import compress_for
-from sirtaki.core.operations.objects import allgather_object
 from sirtaki.core.operations.reduce_ops import Average
 from sirtaki.core.operations.reduction import Reduction
-from sirtaki.core.outer_schedule import OuterSchedule
+from sirtaki.core.outer_schedule import PARAMETER, OuterSchedule, require_equal
 from sirtaki.core.world.process_sets import ProcessSet
 from sirtaki.torch.compression import Compressor, codec_of, feeds_back
+from sirtaki.torch.gradients.optimizer_state import broadcast_with_tensors, options_of
 from sirtaki.torch.gradients.parameters import name_of_unnamed
 from sirtaki.torch.ops.allreduce import start_allreduce
 from sirtaki.torch.ops.handles import return_inputs, runner_of, stage_in_place, synchronize
@@ -71,11 +71,13 @@ class OuterSteps:
         self.settings = settings
         self._fragments = fragments
         self._model = model
-        self._optimizer = make_optimizer([one for each in fragments for one in each.saved])
+        self._optimizer = make_optimizer(self._saved())
         self._name = f"outer.{name_of_unnamed(settings.process_set)}"
         self._step = 0
         self._began = False
         self._pending: _Pending | None = None
+        # Whether a state was loaded since the last outer step, as after a loss.
+        self._loaded = False
         # What compression has lost of each fragment.
         self._lost: dict[int, torch.Tensor] = {}
 
@@ -139,8 +141,9 @@ class OuterSteps:
         if self._pending is None:  # the state was loaded while the exchange ran
             self._start(number)
         assert self._pending is not None
-        pending, self._pending = self._pending, None
+        pending = self._pending
         row = self.settings.compression.decompress(synchronize(pending.handle), pending.context)
+        self._pending, self._loaded = None, False
         fragment = self._fragments[number]
         for saved, gradient in zip(fragment.saved, fragment.unpacked(row), strict=True):
             saved.grad = gradient
@@ -194,31 +197,59 @@ class OuterSteps:
         own = {**self.settings.compared(), "the outer optimizer": self._described()}
         for fragment in self._fragments:
             pairs = zip(fragment.names, fragment.params, strict=True)
-            own |= {f"parameter {name}": _hash(param) for name, param in pairs}
-        of_all = allgather_object(own, f"{self._name}.begin", self.settings.process_set)
-        for other, theirs in enumerate(of_all):
-            names = [
-                name for name in {**of_all[0], **theirs} if of_all[0].get(name) != theirs.get(name)
-            ]
-            if names:
-                first, name = f"rank {other} of its process set", names[0]
-                if name.startswith("parameter "):
-                    raise ValueError(
-                        f"{self.settings.optimizer}: {name} differs between rank 0 and {first} "
-                        "before the first step: call hvd.broadcast_parameters("
-                        "model.state_dict(), 0) first"
-                    )
-                raise ValueError(
-                    f"{self.settings.optimizer}: {name} is {of_all[0].get(name)} on rank 0 and "
-                    f"{theirs.get(name)} on {first}; all ranks need the same"
-                )
+            own |= {f"{PARAMETER}{name}": _hash(param) for name, param in pairs}
+        require_equal(
+            self.settings.optimizer,
+            own,
+            f"{self._name}.begin",
+            self.settings.process_set,
+            "call hvd.broadcast_parameters(model.state_dict(), 0) first",
+        )
 
     def _described(self) -> str:
         """Return the outer optimizer's class and options."""
-        groups = [
-            {k: v for k, v in g.items() if k != "params"} for g in self._optimizer.param_groups
+        return f"{type(self._optimizer).__name__} {options_of(self._optimizer)}"
+
+    @property
+    def turns(self) -> int:
+        """The number of outer steps."""
+        return self._step // self.settings.schedule.turn
+
+    @property
+    def began(self) -> bool:
+        """Whether the first step was done, or a state loaded."""
+        return self._began
+
+    def named(self) -> list[tuple[str, torch.Tensor]]:
+        """Return the parameters with their names."""
+        return [
+            pair
+            for fragment in self._fragments
+            for pair in zip(fragment.names, fragment.params, strict=True)
         ]
-        return f"{type(self._optimizer).__name__} {groups}"
+
+    def adopt(self, root_rank: int) -> bool:
+        """Take over the state of a rank that has begun; all ranks call it.
+
+        Parameters go back to the last outer step: all of them on a rank that was at another one,
+        otherwise those in flight when a rank was lost.
+
+        Returns:
+            Whether this rank was at the root's outer step.
+        """
+        began, saved = self._began, [one.clone() for one in self._saved()]
+        lost = self._loaded
+        self.load(broadcast_with_tensors(self.state(), root_rank, f"{self._name}.adopt"))
+        same = began and all(map(torch.equal, saved, self._saved()))
+        failed = self.settings.schedule.in_flight(self._step) if lost else None
+        for number, fragment in enumerate(self._fragments):
+            if not same or number == failed:
+                fragment.go_back()
+        self._loaded = False
+        return same
+
+    def _saved(self) -> list[torch.Tensor]:
+        return [one for each in self._fragments for one in each.saved]
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint needs. Steps since the last outer one are local to a rank."""
@@ -226,7 +257,7 @@ class OuterSteps:
         return {
             "step": self._step,
             "local_steps": self._step % schedule.turn,
-            "saved": [one for each in self._fragments for one in each.saved] if self._began else [],
+            "saved": self._saved() if self._began else [],
             "optimizer": self._optimizer.state_dict(),
         }
 
@@ -236,7 +267,7 @@ class OuterSteps:
         Raises:
             ValueError: It is the state of another model.
         """
-        saved = [one for each in self._fragments for one in each.saved]
+        saved = self._saved()
         shapes = [tuple(one.shape) for one in state["saved"]]
         if shapes and shapes != [tuple(one.shape) for one in saved]:
             raise ValueError(
@@ -244,7 +275,7 @@ class OuterSteps:
                 f"which differ from the {len(saved)} of this model in number or shape: load the "
                 "state of this model, cut into the same fragments"
             )
-        self._pending = None
+        self._pending, self._loaded = None, True
         self._lost.clear()
         self._step = state["step"]
         self._began = bool(shapes)
