@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import sirtaki
+from sirtaki.core import advice
 from sirtaki.core.tracing import recording
 from sirtaki.hang import own_watch
 from sirtaki.inspect.live import guard
@@ -155,6 +156,16 @@ def a_rank_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     watch.end()
 
 
+def a_rank_looks_for_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advice, "_LOOK_SECONDS", 0.001)
+    seen = threading.Event()
+    nothing = advice.Look(0.0, 0, None, 0, {})
+    monkeypatch.setattr(advice, "_look", Failing(lambda *_: seen.set() or nothing))
+    looks = advice.Advice(None, 2)  # type: ignore[arg-type]
+    wait_for(seen.is_set)
+    looks.end()
+
+
 def the_launcher_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collect, "collect", Failing(lambda *_: ["fine"]))
     background = asker.Asker()
@@ -206,6 +217,7 @@ def metrics_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # Loops that serve for as long as a job or a process lasts.
 LOOPS = {
+    "core/advice.py:Advice.__init__": [a_rank_looks_for_advice],
     "core/tracing/recording.py:Recording.__init__": [a_trace_records],
     "questions/asker.py:Asker.ask": [the_launcher_asks],
     "hang/own_watch.py:OwnWatch.__init__": [a_rank_watches],

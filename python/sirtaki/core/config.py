@@ -88,6 +88,7 @@ class Config(NamedTuple):
     malloc_settings: tuple[str, ...] = ()
     stacks_signal: int = _STACKS_SIGNAL
     watched: bool = False
+    advice: bool = True
     keep_step: str = ""
     replay: str = ""
 
@@ -162,6 +163,7 @@ class Config(NamedTuple):
             malloc_settings=env.malloc_settings(),
             stacks_signal=_read_stacks_signal(env),
             watched=env.flag("WATCHED"),
+            advice=env.flag("ADVICE", default=True),
             keep_step=_read_keep_step(env),
             replay=env.text("REPLAY", ""),
         )

@@ -78,6 +78,7 @@ EFFECTS = {
     "HOROVOD_THREAD_AFFINITY": ("0,2", "thread_affinity", (0, 2)),
     "HOROVOD_MPI_THREADS_DISABLE": ("1", "mpi_threads", False),
     "SIRTAKI_KEEP_MEMORY": ("0", "keep_memory", False),
+    "SIRTAKI_ADVICE": ("0", "advice", False),
     "SIRTAKI_KEEP_STEP": ("1", "keep_step", "1"),
     "HOROVOD_LOG_LEVEL": ("DEBUG", "log_level", 1),
     "HOROVOD_LOG_HIDE_TIME": ("1", "log_time", False),

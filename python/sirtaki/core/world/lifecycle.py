@@ -234,6 +234,10 @@ def _start(world: World, process_sets: Sequence[ProcessSet]) -> None:
         if config.timeline and config.timeline != "DYNAMIC":
             world.engine.start_timeline(config.timeline, config.timeline_mark_cycles)
         registration.register_all(world, process_sets)
+        if config.advice and world.topology.rank == 0 and max(world.links.joined.host_of) > 0:
+            from sirtaki.core.advice import advise  # a job on one host needs none
+
+            advise(world)
     except BaseException:
         shutdown()
         raise

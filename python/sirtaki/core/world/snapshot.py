@@ -306,12 +306,12 @@ def rates_of(operations: list[Operation]) -> Rates:
         "step": (same[0] - same[-1]) / (len(same) - 1) if len(same) > 1 else None,
         "operations": len(ended) / span,
         "bytes": sum(one.bytes for one in ended) / span,
-        "communicating": _covered(opened) / span,
-        "waiting": _covered(waited) / span,
+        "communicating": covered(opened) / span,
+        "waiting": covered(waited) / span,
     }
 
 
-def _covered(ages: list[tuple[float, float]]) -> float:
+def covered(ages: list[tuple[float, float]]) -> float:
     """Return the seconds covered by these intervals, each from an older to a younger age."""
     total, at = 0.0, float("inf")
     for begun, ended in sorted(ages, reverse=True):
