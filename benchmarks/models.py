@@ -81,29 +81,33 @@ class _Wait(torch.autograd.Function):
     """Takes as long as a layer's computation, without needing a core for it."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        time.sleep(COMPUTE_SECONDS * (1 - BACKWARD_SHARE) / LAYERS)
+    def forward(
+        ctx: Any, inputs: torch.Tensor, weight: torch.Tensor, seconds: float
+    ) -> torch.Tensor:
+        time.sleep(seconds * (1 - BACKWARD_SHARE) / LAYERS)
         ctx.save_for_backward(weight)
+        ctx.seconds = seconds
         return inputs + 0
 
     @staticmethod
-    def backward(ctx: Any, output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        time.sleep(COMPUTE_SECONDS * BACKWARD_SHARE / LAYERS)
+    def backward(ctx: Any, output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        time.sleep(ctx.seconds * BACKWARD_SHARE / LAYERS)
         (weight,) = ctx.saved_tensors
-        return output, torch.ones_like(weight)
+        return output, torch.ones_like(weight), None
 
 
 class Waiting(nn.Module):
     """Layers whose gradients cost time and no computing."""
 
-    def __init__(self, gradient_bytes: int) -> None:
+    def __init__(self, gradient_bytes: int, seconds: float = COMPUTE_SECONDS) -> None:
         super().__init__()
+        self.seconds = seconds
         elements = gradient_bytes // 4 // LAYERS
         self.layers = nn.ParameterList(torch.zeros(elements) for _ in range(LAYERS))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         for weight in self.layers:
-            inputs = _Wait.apply(inputs, weight)
+            inputs = _Wait.apply(inputs, weight, self.seconds)
         return inputs
 
 

@@ -18,6 +18,7 @@ import control_plane
 import hosts
 import overheads
 import pairs
+import predict
 import reproducible
 import start
 import torch_distributed
@@ -68,6 +69,8 @@ def main() -> int:
         hosts.main(output)
         wait_until_quiet()
         compressed_step.main(output)
+        wait_until_quiet()
+        predict.main(output)
     print(write_summary(Path(args.output or RESULTS)))
     return 0
 

@@ -10,6 +10,7 @@ from typing import Any
 import balance
 import compressed_step
 import goodput
+import predict
 import start
 from control_plane import rows as control_plane_rows
 from refused import REFUSED
@@ -63,6 +64,9 @@ def write_summary(folder: Path) -> Path:
     compressed = folder / "compressed_step.json"
     if compressed.exists():
         lines += _compressed_step(json.loads(compressed.read_text()))
+    forecasts = folder / "predict.json"
+    if forecasts.exists():
+        lines += _predict(json.loads(forecasts.read_text()))
     path = folder / "README.md"
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -169,6 +173,12 @@ def _compressed_step(result: Result) -> list[str]:
     if result["machine"]["load"] > result["machine"]["cores"]:
         lines += ["The machine was not quiet: of times only the ratios count.", ""]
     return [*lines, *_targets(result), "", *_origin(result)]
+
+
+def _predict(result: Result) -> list[str]:
+    table = _markdown([predict.HEADER, *predict.rows(result["cases"])])
+    title = "## Steps that were predicted from a trace of two ranks on one host"
+    return [title, "", *table, "", *_targets(result), "", *_origin(result)]
 
 
 def _targets(result: Result) -> list[str]:

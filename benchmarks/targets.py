@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -168,6 +169,15 @@ def check_compressed_step(cases: dict[str, Any]) -> list[Check]:
             ),
         ]
     return checks
+
+
+def check_predict(cases: dict[str, Any]) -> list[Check]:
+    """Return the targets of predictions: percents by which they are off what was measured."""
+    off = [100 * one["error"] for case in cases.values() for one in case["exchanges"].values()]
+    return [
+        at_most(f"percent that half of {len(off)} predictions are off", 8, statistics.median(off)),
+        at_most("percent that the worst is off", 20, max(off)),
+    ]
 
 
 def check_reproducible(cases: dict[str, Any]) -> list[Check]:

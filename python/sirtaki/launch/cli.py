@@ -66,6 +66,10 @@ GROUPS = {
         "bench": Subcommand(
             "measure collectives, or how your script scales", "sirtaki.observe.bench"
         ),
+        "predict": Subcommand(
+            "predict from a trace how fast more hosts would train",
+            "sirtaki.observe.predict.command",
+        ),
     },
     "Caffe's nets": {
         "caffe": Subcommand("train, test and measure them", "sirtaki_caffe.commands.main"),

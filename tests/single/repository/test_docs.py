@@ -23,6 +23,7 @@ from sirtaki.launch.flags.parser import make_parser
 from sirtaki.launch.flags.settings import make_settings
 from sirtaki.observe import bench
 from sirtaki.observe.compare.command import make_parser as make_compare_parser
+from sirtaki.observe.predict.command import make_parser as make_predict_parser
 from sirtaki.observe.scaling.command import make_parser as make_scaling_parser
 from sirtaki.submit import command as submit
 from sirtaki_caffe.commands.flags import Flags
@@ -203,6 +204,7 @@ def all_parsers() -> tuple[argparse.ArgumentParser, ...]:
         bench.make_parser(),
         make_scaling_parser(),
         make_compare_parser(),
+        make_predict_parser(),
         make_doctor_parser(),
         make_stacks_parser(),
         make_hang_parser(),

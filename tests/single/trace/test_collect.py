@@ -27,6 +27,8 @@ def piece(more: bool = False, **changes: Any) -> dict[str, Any]:
         "threads": {"1": "MainThread"},
         "main": 1,
         "calls": 3,
+        "cpu": 0.5,
+        "cores": 2,
         "dropped": 0,
         "more": more,
         **changes,

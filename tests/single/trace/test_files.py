@@ -62,6 +62,8 @@ def some_ranks(draw: st.DrawFn) -> list[Rank]:
             operations=draw(st.lists(operations(), max_size=4)),
             spans=draw(st.lists(spans(), max_size=4)),
             messages=draw(st.lists(found_messages(), max_size=4)),
+            cpu=draw(st.floats(0, 1e3)),
+            cores=draw(st.integers(0, 64)),
         )
 
     return [rank_of(number) for number in range(draw(st.integers(1, 3)))]

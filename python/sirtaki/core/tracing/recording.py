@@ -8,6 +8,7 @@ executes.
 from __future__ import annotations
 
 import base64
+import os
 import sys
 import threading
 import time
@@ -80,6 +81,7 @@ class Recording:
         self._own_line = OwnLine()
         self._own_waits = _WatchedWaits(self._waits)
         self.begun = _now()
+        self._cpu = -time.process_time()
         self.ended: tuple[int, int] | None = None
         self._lock = threading.Lock()
         self._end = threading.Event()
@@ -100,13 +102,15 @@ class Recording:
         self._thread.join(_ENDING_SECONDS)
         self._drain()
         self.ended = _now()
+        self._cpu += time.process_time()
         for world in self._worlds():
             world.engine.be_precise(False)
 
     def take(self) -> dict[str, object]:
         """Return and forget the oldest records; ``more``: whether others remain.
 
-        ``begun`` and ``ended``, or now, are times on the monotonic clock and since 1970.
+        ``begun`` and ``ended``, or now, are times on the monotonic clock and since 1970. ``cpu``:
+        seconds of processor time since. ``cores``: that this rank may use.
 
         ``operations`` are as `_core.decode_records` takes them, with the world that they are of.
         """
@@ -129,6 +133,8 @@ class Recording:
             "threads": {str(each[1]): names.get(each[1], "") for each in (*spans, *waits)},
             "main": threading.main_thread().ident,
             "calls": self._own_waits.calls,
+            "cpu": self._cpu + (time.process_time() if self.ended is None else 0.0),
+            "cores": len(os.sched_getaffinity(0)),
             "dropped": self._dropped,
             "more": bool(self._drained or self._spans or self._waits or self._lines),
         }

@@ -22,7 +22,7 @@ from sirtaki.observe.arguments import (
     write,
 )
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.scaling import causes, curve
+from sirtaki.observe.scaling import causes, curve, predicted
 from sirtaki.observe.scaling.causes import Point
 from sirtaki.observe.scaling.runs import Limits, NoSteps, Run, run_script
 
@@ -45,6 +45,11 @@ def main(arguments: Sequence[str]) -> int:
         return _WRONG_ARGUMENTS
     cpus = _cpus()
     limits = Limits(args.seconds, args.steps, args.warm_up, args.patience)
+    try:
+        forecast = predicted.read(args.predicted) if args.predicted else {}
+    except (OSError, ValueError) as error:
+        print(f"{_PROG}: error: {error}", file=sys.stderr)
+        return _WRONG_ARGUMENTS
     facts = machine_facts()
     runs: list[Run] = []
     failure = ""
@@ -57,8 +62,10 @@ def main(arguments: Sequence[str]) -> int:
     failure = failure or more
     if args.json != OUTPUT:
         _show(points, runs)
+        print("".join(f"{line}\n" for line in predicted.lines(points, forecast)), end="")
     if args.json:
         result = _result(arguments, facts, runs, points, failure)
+        result["predicted"] = {str(ranks): steps for ranks, steps in forecast.items()}
         write(args.json, json.dumps(result, indent=1))
     if args.plot and points:
         curve.draw(points, args.plot)
@@ -92,6 +99,11 @@ def make_parser() -> argparse.ArgumentParser:
         "--strong",
         action="store_true",
         help="the script divides a fixed amount of work among its ranks; else each has its own",
+    )
+    parser.add_argument(
+        "--predicted",
+        metavar="FILE",
+        help="that `sirtaki predict … --json` has printed: show what it says beside",
     )
     parser.add_argument(
         "--plot",

@@ -13,6 +13,8 @@ from sirtaki.observe.trace.model import Message, Operation, Rank, Span, Trace
 from sirtaki.rendezvous.words import parse_json
 
 _Event = dict[str, Any]
+# Of what is written under "sirtaki".
+FORMAT = 2
 
 
 class NoTrace(ValueError):
@@ -35,12 +37,16 @@ def to_json(trace: Trace) -> Iterator[str]:
             "main": one.main,
             "lost": one.lost,
             "calls": one.calls,
+            "cpu": one.cpu,
+            "cores": one.cores,
         }
         for one in trace.ranks
     ]
     head = {
         "displayTimeUnit": "ms",
-        "otherData": {"sirtaki": {"job": trace.job, "began": began, "ranks": ranks}},
+        "otherData": {
+            "sirtaki": {"format": FORMAT, "job": trace.job, "began": began, "ranks": ranks}
+        },
     }
     before = f'{_dumped(head)[:-1]},"traceEvents":['
     for event in chain(_titles(trace, layout), _events(layout, began)):
@@ -117,11 +123,20 @@ def from_json(text: str) -> Trace:
     """Parse a trace written by `to_json`.
 
     Raises:
-        NoTrace: The text is not such a trace.
+        NoTrace: The text is not such a trace, or one of another version.
     """
     try:
         whole = parse_json(text)
         ours = whole["otherData"]["sirtaki"]
+        written = ours.get("format", 1)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise NoTrace(f"no trace that sirtaki has written ({error!r})") from None
+    if written != FORMAT:
+        raise NoTrace(
+            f"a trace of another version of Sirtaki, in format {written!r}, where this one reads "
+            f"{FORMAT}: record it again"
+        )
+    try:
         events: dict[int, list[_Event]] = defaultdict(list)
         for event in whole["traceEvents"]:
             events[event["pid"]].append(event)
@@ -134,6 +149,7 @@ def from_json(text: str) -> Trace:
 def _rank(head: Mapping[str, Any], events: Iterable[_Event], began: int) -> Rank:
     rank = Rank(head["rank"], head["host"], head["pid"], head["begun"], head["ended"], head["main"])
     rank.lost, rank.calls = head["lost"], head["calls"]
+    rank.cpu, rank.cores = float(head["cpu"]), int(head["cores"])
     threads: dict[int, str] = {}
     for event in events:
         if event["name"] == "thread_name" and event["ph"] == "M":

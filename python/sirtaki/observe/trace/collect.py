@@ -147,6 +147,7 @@ def add(rank: Rank, piece: Mapping[str, Any]) -> None:
     rank.lines += later.lines
     rank.messages += later.messages
     rank.calls = max(rank.calls, later.calls)
+    rank.cpu, rank.cores = later.cpu, later.cores
 
 
 def _fill(rank: Rank, piece: Mapping[str, Any]) -> None:
@@ -157,6 +158,7 @@ def _fill(rank: Rank, piece: Mapping[str, Any]) -> None:
 
     rank.main = name_of(piece["main"]) if piece["main"] in threads else rank.main
     rank.lost, rank.calls = piece["dropped"], piece["calls"]
+    rank.cpu, rank.cores = piece["cpu"], piece["cores"]
     for each in piece["operations"]:
         drained = base64.b64decode(each["records"])
         # The world's key contains the private address of its store.

@@ -88,6 +88,7 @@ class Rank:
     begun, ended: of the recording. waits: when its threads waited for operations; calls: how often
     they asked for a result, waiting or not. lines: the times at which its main thread was seen in
     a line of the user's code. main: the name of its main thread. lost: how many records it dropped.
+    cpu: seconds of processor time meanwhile. cores: that it may use.
     """
 
     rank: int
@@ -103,6 +104,8 @@ class Rank:
     messages: list[Message] = field(default_factory=list)
     calls: int = 0
     lines: list[Span] = field(default_factory=list)
+    cpu: float = 0.0
+    cores: int = 0
 
     def shift(self, nanoseconds: int) -> None:
         """Shift all its times."""

@@ -97,7 +97,7 @@ def _times(rank: Rank, begun: int, ended: int, unsent: _Stretches, held_up: int)
     opened = joined(under_way, begun, ended)
     unasked = [*((one.submitted, one.agreed) for one in inside), *unsent]
     unagreed = joined(unasked, begun, ended)
-    waits = _blocked(rank, begun, ended)
+    waits = blocked(rank, begun, ended)
     whole, exposed = ended - begun, _length(waits)
     overlapped = _length(opened) - _length(_both(waits, opened))
     # Waits in the framework's own code are not recorded.
@@ -120,7 +120,7 @@ def _times(rank: Rank, begun: int, ended: int, unsent: _Stretches, held_up: int)
     )
 
 
-def _blocked(rank: Rank, begun: int, ended: int) -> _Stretches:
+def blocked(rank: Rank, begun: int, ended: int) -> _Stretches:
     """Return when its main thread was in a call that waits, or any thread if it never was."""
     own = [each for each in rank.waits if each.thread == rank.main] or rank.waits
     return joined(((each.begun, each.ended) for each in own), begun, ended)
@@ -158,9 +158,9 @@ def _held_up(
     This includes time in which another rank was blocked for a message that it had not sent.
     """
     found: dict[int, _Stretches] = defaultdict(list)
-    blocked = {one.rank: _blocked(one, begun, ended) for one in ranks}
+    waits = {one.rank: blocked(one, begun, ended) for one in ranks}
     for (sender, receiver), stretches in unsent.items():
-        found[sender] += _both(joined(stretches, begun, ended), blocked[receiver])
+        found[sender] += _both(joined(stretches, begun, ended), waits[receiver])
     for group in groups:
         *_, (before, _), (at, rank) = sorted((one.submitted, rank) for rank, one in group.items())
         found[rank].append((before, at))
@@ -272,12 +272,12 @@ def _slow_span(trace: Trace, rank: int, window: tuple[int, int], late: float) ->
 def _shares_of_lines(rank: Rank, begun: int, ended: int) -> dict[str, float]:
     """Return by line the share of samples with the main thread there, not blocked in our calls."""
     seen = [one for one in rank.lines if begun <= one.begun < ended]
-    blocked = _blocked(rank, begun, ended)
-    starts = [first for first, _ in blocked]
+    waits = blocked(rank, begun, ended)
+    starts = [first for first, _ in waits]
     counts: Counter[str] = Counter()
     for one in seen:
         before = bisect_right(starts, one.begun) - 1
-        if before < 0 or one.begun >= blocked[before][1]:
+        if before < 0 or one.begun >= waits[before][1]:
             counts[one.name] += 1
     return {line: count / len(seen) for line, count in counts.items()}
 
