@@ -88,7 +88,8 @@ enum {
   SIRTAKI_CODEC_OWN = 0,
   SIRTAKI_CODEC_F16 = 1,
   SIRTAKI_CODEC_BF16 = 2,
-  SIRTAKI_CODEC_INT8 = 3 /* a scale for every 60 numbers of a tensor; only sums and averages */
+  SIRTAKI_CODEC_INT8 = 3, /* a scale for every 60 numbers of a tensor; only sums and averages */
+  SIRTAKI_CODEC_INT4 = 4  /* the same with half the bits */
 };
 
 /* The outcome of an operation. */

@@ -252,6 +252,7 @@ static_assert(static_cast<int>(CodecId::kNone) == SIRTAKI_CODEC_OWN);
 static_assert(static_cast<int>(CodecId::kF16) == SIRTAKI_CODEC_F16);
 static_assert(static_cast<int>(CodecId::kBF16) == SIRTAKI_CODEC_BF16);
 static_assert(static_cast<int>(CodecId::kInt8) == SIRTAKI_CODEC_INT8);
+static_assert(static_cast<int>(CodecId::kInt4) == SIRTAKI_CODEC_INT4);
 static_assert(static_cast<int>(ErrorCode::kInternal) + 1 == SIRTAKI_INTERNAL);
 static_assert(static_cast<int>(ErrorCode::kPeerLost) + 1 == SIRTAKI_PEER_LOST);
 static_assert(static_cast<int>(ErrorCode::kTimeout) + 1 == SIRTAKI_TIMEOUT);

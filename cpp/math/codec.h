@@ -10,10 +10,13 @@ namespace sirtaki {
 
 /// The format in which float32 numbers travel to the other members of a sum; kNone: unchanged.
 /// Every other one is a row of kCodecs in reduce_kernels.h. Here are those that C++ names.
-enum class CodecId : uint8_t { kNone = 0, kF16, kBF16, kInt8 };
+enum class CodecId : uint8_t { kNone = 0, kF16, kBF16, kInt8, kInt4 };
 
 /// Encoded bytes that are cut at multiples of this are never cut within a block.
 inline constexpr size_t kCodecLine = 64;
+
+/// An encoded byte has at most so many numbers.
+inline constexpr size_t kMostNumbers = 2;
 
 /// Sums, minima, maxima and products.
 inline constexpr int kCodecFolds = 4;

@@ -5,10 +5,10 @@
 namespace sirtaki {
 
 void feed_back(const Codec& codec, float* numbers, float* residual, size_t count) {
-  constexpr size_t kPiece = 16 * kCodecLine;  // encoded bytes, which stay in the innermost cache
+  constexpr size_t kPiece = 8 * kCodecLine;  // encoded bytes, which stay in the innermost cache
   const size_t most = codec.numbers(kPiece);
   alignas(kCodecLine) std::byte encoded[kPiece];
-  alignas(kCodecLine) float kept[kPiece];
+  alignas(kCodecLine) float kept[kMostNumbers * kPiece];
   const void* const sources[] = {encoded};
   const ReduceFn decode = decode_fn(codec, ReduceOp::kSum);
   for (size_t at = 0; at < count; at += most) {

@@ -53,7 +53,6 @@ struct Int8 : Floats<Four, 15> {
     }
   }
 
- private:
   // The bits of the largest magnitude; those of NaN and infinity are larger than all others.
   SIRTAKI_INLINE static int32_t largest(const Acc& acc) {
     FourBits most = {};
@@ -66,6 +65,7 @@ struct Int8 : Floats<Four, 15> {
     return result;
   }
 
+ private:
   SIRTAKI_INLINE static void store_equal(Byte* to, float scale) {
     store(to, scale);
     for (int i = 0; i < kVectors; ++i) store(to + sizeof(float) + 4 * i, FourBytes{});

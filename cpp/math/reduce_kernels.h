@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "math/fixed_point_kernels.h"
+#include "math/int4.h"
 #include "math/int8.h"
 #include "math/kernel_formats.h"
 #include "math/product_kernels.h"
@@ -209,6 +210,7 @@ constexpr Codec kCodecs[] = {
     codec_of_dtype<BrainCode, Brain16>(Dtype::kBF16,
                                        "bfloat16: the range of float32 with 8 bits of precision"),
     codec_of_blocks<Int8>(),
+    codec_of_blocks<Int4>(),
 };
 
 #define SIRTAKI_KERNELS                                                                           \

@@ -39,6 +39,7 @@ CODECS: Final = {
     "float16": "float16",
     "bfloat16": "bfloat16: the range of float32 with 8 bits of precision",
     "int8": "integers up to 127, with a scale for every 60 of them",
+    "int4": "integers from -8 to 7, with a scale for every 60 of them",
 }
 
 _ROWS = {KINDS[name]: name for name in ("allgather", "alltoall", "reducescatter", "gather")}

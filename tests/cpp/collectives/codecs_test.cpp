@@ -64,31 +64,44 @@ void run_everywhere(Body body) {
   }
 }
 
-/// Whole numbers up to 127, which each block has.
-float whole(size_t i) {
-  return i % 10 == 0 ? 127.0f : static_cast<float>(static_cast<int>(i * 7 % 255) - 127);
+struct BlockCodec {
+  CodecId id;
+  int most;    ///< the whole number of a block's largest
+  int values;  ///< of them from -most on
+  float lost;  ///< of each number at most, of the block's largest
+};
+constexpr std::array kBlockCodecs = {BlockCodec{CodecId::kInt8, 127, 255, 1.0f / 254},
+                                     BlockCodec{CodecId::kInt4, 8, 16, 1.01f / 8}};
+
+/// Whole numbers from -most on, which each block has.
+float whole(const BlockCodec& codec, size_t i) {
+  const int value = i % 10 == 0 ? 0 : static_cast<int>(i * 7 % static_cast<size_t>(codec.values));
+  return static_cast<float>(value - codec.most);
 }
 
-TEST_CASE("sums of whole numbers are exact in int8 where each block has the largest") {
-  run_everywhere([](HostedMember& member, size_t count) {
-    const int n = member.size;
-    for (const Scale& scale : {Scale{}, Scale{0.5, 1.0}, Scale{1.0, 0.25}}) {
-      Floats numbers(count);
-      Floats expected(count);
-      const auto factor = static_cast<float>(scale.pre * scale.post);
-      for (size_t i = 0; i < count; ++i) {
-        numbers[i] = whole(i) * static_cast<float>(member.rank + 1);
-        expected[i] = whole(i) * static_cast<float>(n * (n + 1) / 2) * factor;
+TEST_CASE("sums of whole numbers are exact in blocks that have the largest") {
+  for (const BlockCodec& codec : kBlockCodecs) {
+    run_everywhere([&](HostedMember& member, size_t count) {
+      const int n = member.size;
+      for (const Scale& scale : {Scale{}, Scale{0.5, 1.0}, Scale{1.0, 0.25}}) {
+        Floats numbers(count);
+        Floats expected(count);
+        const auto factor = static_cast<float>(scale.pre * scale.post);
+        for (size_t i = 0; i < count; ++i) {
+          numbers[i] = whole(codec, i) * static_cast<float>(member.rank + 1);
+          expected[i] = whole(codec, i) * static_cast<float>(n * (n + 1) / 2) * factor;
+        }
+        const Streams stream{cut_at(numbers, {10, 0, 130, 20'000})};
+        member.run(sum_of(codec.id, count, scale), stream, stream);
+        expect(numbers == expected, "the sum is exact");
       }
-      const Streams stream{cut_at(numbers, {10, 0, 130, 20'000})};
-      member.run(sum_of(CodecId::kInt8, count, scale), stream, stream);
-      expect(numbers == expected, "the sum is exact");
-    }
-  });
+    });
+  }
 }
 
-TEST_CASE("a sum in int8 is as near as its steps allow, and the inputs stay as they are") {
-  run_everywhere([](HostedMember& member, size_t count) {
+/// Checks a sum of any numbers on every layout.
+void check_nearness(const BlockCodec& codec) {
+  run_everywhere([&](HostedMember& member, size_t count) {
     const auto given_by = [&](int rank) {
       const Bytes bytes = testing::numbers(Dtype::kF32, count, static_cast<uint32_t>(rank));
       Floats numbers(count);
@@ -99,7 +112,7 @@ TEST_CASE("a sum in int8 is as near as its steps allow, and the inputs stay as t
     const Floats before = mine;
     Floats result(count, -1.0f);
     const std::vector<size_t> lengths = {7, 61, 12'000};
-    member.run(sum_of(CodecId::kInt8, count), {cut_at(mine, lengths)}, {cut_at(result, lengths)});
+    member.run(sum_of(codec.id, count), {cut_at(mine, lengths)}, {cut_at(result, lengths)});
     expect(mine == before, "inputs stay as they are");
     Floats exact(count);
     for (int rank = 0; rank < member.size; ++rank) {
@@ -107,24 +120,29 @@ TEST_CASE("a sum in int8 is as near as its steps allow, and the inputs stay as t
       for (size_t i = 0; i < count; ++i) exact[i] += theirs[i];
     }
     // Contributions, sums of hosts, those on three levels at most, and the result: each loses at
-    // most a 254th of the largest, which is at most 1 for each rank.
-    const float most = 6.01f / 254 * static_cast<float>(member.size);
+    // most so much of the largest, which is at most 1 for each rank.
+    const float most = 6.01f * codec.lost * static_cast<float>(member.size);
     for (size_t i = 0; i < count; ++i) {
       expect(std::abs(result[i] - exact[i]) <= most, "each number is near");
     }
   });
 }
 
-TEST_CASE("sums in int8 have the same bits on all ranks and in every run") {
+TEST_CASE("a sum in blocks is as near as their steps allow, and the inputs stay as they are") {
+  for (const BlockCodec& codec : kBlockCodecs) check_nearness(codec);
+}
+
+TEST_CASE("sums in blocks have the same bits on all ranks and in every run") {
   constexpr size_t kCount = 60'011;
   for (const auto& layout : kLayouts) {
     for (const ExchangeRules& rules : kRules) {
+      const CodecId id = &rules == &kRules[1] ? CodecId::kInt4 : CodecId::kInt8;
       std::vector<Bytes> results(2 * layout.size());
       for (size_t run = 0; run < 2; ++run) {
         const auto body = [&](HostedMember& member) {
           Bytes data = testing::numbers(Dtype::kF32, kCount, static_cast<uint32_t>(member.rank));
           const Streams stream{testing::cut(data, sizeof(float), 5)};
-          member.run(sum_of(CodecId::kInt8, kCount), stream, stream);
+          member.run(sum_of(id, kCount), stream, stream);
           results[run * layout.size() + static_cast<size_t>(member.rank)] = std::move(data);
         };
         testing::run_on_hosts(layout, testing::kSmallestChunk, body, rules);

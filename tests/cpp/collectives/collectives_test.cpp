@@ -144,7 +144,7 @@ TEST_CASE("a streamed reduction is right for every length of its last chunk" *
       for (const Kind kind : {Kind::kAllreduce, Kind::kReduce}) {
         cases.push_back(CaseMaker(op_of(kind, Dtype::kF32, 1), n, bytes / 4, 1).make());
       }
-      for (const CodecId codec : {CodecId::kBF16, CodecId::kInt8}) {
+      for (const CodecId codec : {CodecId::kBF16, CodecId::kInt8, CodecId::kInt4}) {
         const Op op = testing::encoding(op_of(Kind::kAllreduce, Dtype::kF32), codec);
         cases.push_back(CaseMaker(op, n, bytes / 4, 1).make());
       }

@@ -102,6 +102,7 @@ class Compressions:
     fp16 = CastCompressor
     bf16 = CastCompressor
     int8 = BlockCompressor
+    int4 = BlockCompressor
 
 
 def derive(compressions: type[Compressions], cast: type[CastCompressor], framework: Any) -> None:

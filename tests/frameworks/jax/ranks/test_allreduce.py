@@ -161,6 +161,12 @@ def test_int8_sends_steps_of_the_largest_number(run) -> None:
         hvd.allreduce(jnp.ones(2), op=hvd.Max, compression=hvd.Compression.int8)
 
 
+def test_int4_sends_eighths_of_the_largest_number(run) -> None:
+    given = jnp.array([8.0, 1.4, -6.6])
+    found = run(lambda x: hvd.allreduce(x, op=hvd.Sum, compression=hvd.Compression.int4), given)
+    assert found.tolist() == [8.0 * hvd.size(), hvd.size(), -7.0 * hvd.size()]
+
+
 def test_many_elements(run) -> None:
     count = 300_001
     mine = jnp.arange(count, dtype=jnp.float32) % 1000 + hvd.rank()

@@ -137,7 +137,13 @@ def test_what_cannot_stay_local_is_refused_by_name(local: Any, message: str) -> 
 
 
 @pytest.mark.parametrize(
-    "compression", [hvd.Compression.fp16, hvd.Compression.bf16, hvd.Compression.int8]
+    "compression",
+    [
+        hvd.Compression.fp16,
+        hvd.Compression.bf16,
+        hvd.Compression.int8,
+        hvd.Compression.int4,
+    ],
 )
 def test_compressed_gradients_come_back_in_their_own_type(compression: Any) -> None:
     v = tf.Variable([1.0, 2.0])
@@ -179,6 +185,16 @@ def test_int8_sends_steps_of_the_largest_number(dtype: Any, in_graph: bool) -> N
     assert integers.numpy().tolist() == [(2**20 + 1) * hvd.size()]
     with pytest.raises(ValueError, match=r"Compression\.int8 is for allreduce with Sum"):
         hvd.allreduce(tf.ones(2), op=hvd.Max, compression=hvd.Compression.int8)
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_int4_sends_eighths_of_the_largest_number(in_graph: bool) -> None:
+    def total(floats: Any) -> Any:
+        return hvd.allreduce(floats, op=hvd.Sum, compression=hvd.Compression.int4)
+
+    run = tf.function(total) if in_graph else total
+    found = run(tf.constant([8.0, 1.4, -6.6]))
+    assert found.numpy().tolist() == [8.0 * hvd.size(), hvd.size(), -7.0 * hvd.size()]
 
 
 @pytest.mark.parametrize("as_dense", [False, True])

@@ -1,4 +1,4 @@
-"""Compression.int8: what it computes, to the bit, and what the optimizer gives back."""
+"""Compression.int8 and int4: what they compute, to the bit, and what the optimizer gives back."""
 
 from __future__ import annotations
 
@@ -10,23 +10,14 @@ import torch
 from numpy.typing import NDArray
 
 import sirtaki.torch as hvd
+from tests.compressed import sent
 
 Floats = NDArray[np.float32]
 INT8 = hvd.Compression.int8
 BLOCK = 60
+each_codec = pytest.mark.parametrize("codec", ["int8", "int4"])
 KEY = "compression_residuals"
 several = pytest.mark.skipif("hvd.size() == 1", reason="needs several ranks")
-
-
-def sent(numbers: Floats) -> Floats:
-    """What numbers are after they were encoded: block by block, in steps of the largest's 127th."""
-    flat = numbers.reshape(-1)
-    blocks = np.zeros((-(-flat.size // BLOCK), BLOCK), np.float32)
-    blocks.reshape(-1)[: flat.size] = flat
-    most = np.abs(blocks).max(axis=1, keepdims=True, initial=0)
-    steps = np.divide(np.float32(127), most, out=np.zeros_like(most), where=most > 0)
-    whole = np.rint(blocks * steps)
-    return (whole * (most / np.float32(127))).reshape(-1)[: flat.size].reshape(numbers.shape)
 
 
 def given(rank: int, count: int, step: int = 0) -> Floats:
@@ -35,9 +26,9 @@ def given(rank: int, count: int, step: int = 0) -> Floats:
     return numbers * np.float32(10) ** random.integers(-3, 3, count).astype(np.float32)
 
 
-def reduced(inputs: list[Floats], op: int = hvd.Average) -> Floats:
+def reduced(inputs: list[Floats], op: int = hvd.Average, codec: str = "int8") -> Floats:
     """Return the sum in float32, in the order of the ranks, of what each of them sends."""
-    result, *others = map(sent, inputs)
+    result, *others = (sent(numbers, codec) for numbers in inputs)
     for other in others:
         result = result + other
     return result * np.float32(1 / len(inputs)) if op == hvd.Average else result
@@ -51,13 +42,16 @@ def mine(count: int, step: int = 0) -> torch.Tensor:
     return torch.from_numpy(given(hvd.rank(), count, step))
 
 
+@each_codec
 @pytest.mark.parametrize("op", [hvd.Sum, hvd.Average], ids=["sum", "average"])
 @pytest.mark.parametrize("count", [0, 1, 59, 60, 61, 5_000, 300_001])
-def test_each_contribution_is_encoded_once_and_the_sum_not_at_all(op: int, count: int) -> None:
+def test_each_contribution_is_encoded_once_and_the_sum_not_at_all(
+    op: int, count: int, codec: str
+) -> None:
     tensor = mine(count)
     before = tensor.clone()
-    result = hvd.allreduce(tensor, op=op, compression=INT8)
-    assert np.array_equal(result.numpy(), reduced(everybodys(count), op))
+    result = hvd.allreduce(tensor, op=op, compression=getattr(hvd.Compression, codec))
+    assert np.array_equal(result.numpy(), reduced(everybodys(count), op, codec))
     assert torch.equal(tensor, before)
 
 
@@ -77,19 +71,22 @@ def test_other_floats_are_encoded_as_float32(dtype: torch.dtype) -> None:
     assert result.tolist() == [1.5] * 200
 
 
-def test_a_number_that_is_not_finite_is_seen_by_all_ranks_in_its_block_alone() -> None:
+@each_codec
+def test_a_number_that_is_not_finite_is_seen_by_all_ranks_in_its_block_alone(codec: str) -> None:
     tensor = torch.ones(3 * BLOCK)
     if hvd.rank() == hvd.size() - 1:
         tensor[BLOCK + 3] = float("inf")
-    result = hvd.allreduce(tensor, compression=INT8).reshape(3, BLOCK)
+    compression = getattr(hvd.Compression, codec)
+    result = hvd.allreduce(tensor, compression=compression).reshape(3, BLOCK)
     assert result.isnan().all(dim=1).tolist() == [False, True, False]
     assert result[0].tolist() == [1.0] * BLOCK
 
 
 def test_what_is_not_a_sum_is_refused() -> None:
     for op in (hvd.Min, hvd.Max, hvd.Product, hvd.Adasum):
-        with pytest.raises(ValueError, match=r"Compression\.int8 is for allreduce with Sum"):
-            hvd.allreduce(torch.ones(3), op=op, compression=INT8)
+        for name in ("int8", "int4"):
+            with pytest.raises(ValueError, match=rf"Compression\.{name} is for allreduce with Sum"):
+                hvd.allreduce(torch.ones(3), op=op, compression=getattr(hvd.Compression, name))
     with pytest.raises(ValueError, match=r"Compression\.int8 is for allreduce with Sum"):
         hvd.reducescatter(torch.ones(3), compression=INT8)
     weight = torch.nn.Parameter(torch.zeros(3))
@@ -123,10 +120,15 @@ def test_who_has_joined_contributes_zeros() -> None:
 class Training:
     """An optimizer of some weights, which are given any gradients."""
 
-    def __init__(self, shapes: tuple[tuple[int, ...], ...] = ((100,), (70, 1000)), **how: Any):
+    def __init__(
+        self,
+        shapes: tuple[tuple[int, ...], ...] = ((100,), (70, 1000)),
+        compression: Any = INT8,
+        **how: Any,
+    ) -> None:
         self.weights = [torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]
         self.optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD(self.weights, lr=1.0), compression=INT8, **how
+            torch.optim.SGD(self.weights, lr=1.0), compression=compression, **how
         )
 
     def gradients(self, step: int, rank: int) -> list[Floats]:
@@ -144,9 +146,10 @@ class Training:
 
 
 @several
+@each_codec
 @pytest.mark.parametrize("groups", [None, 1], ids=["one by one", "grouped"])
-def test_what_is_lost_of_a_gradient_is_added_to_the_next(groups: int | None) -> None:
-    training = Training(groups=groups)
+def test_what_is_lost_of_a_gradient_is_added_to_the_next(groups: int | None, codec: str) -> None:
+    training = Training(compression=getattr(hvd.Compression, codec), groups=groups)
     weights = [np.zeros(w.shape, np.float32) for w in training.weights]
     kept = [[np.zeros(w.shape, np.float32) for w in training.weights] for _ in range(hvd.size())]
     for step in range(3):
@@ -156,8 +159,8 @@ def test_what_is_lost_of_a_gradient_is_added_to_the_next(groups: int | None) -> 
                 training.gradients(step, rank)[i] + kept[rank][i] for rank in range(hvd.size())
             ]
             for rank, numbers in enumerate(inputs):
-                kept[rank][i] = numbers - sent(numbers)
-            weights[i] = weights[i] - reduced(inputs)
+                kept[rank][i] = numbers - sent(numbers, codec)
+            weights[i] = weights[i] - reduced(inputs, codec=codec)
             assert np.array_equal(weight.detach().numpy(), weights[i])
             assert np.array_equal(training.residuals[i].numpy(), kept[hvd.rank()][i])
 
