@@ -32,6 +32,9 @@ from pytorch_mnist import LeNet5
 FLOAT32 = "float32"
 BF16 = "bf16"
 INT8 = "int8"
+INT4 = "int4"
+TOP_K = "top-k, 1/64"
+LOW_RANK = "PowerSGD"
 _SYNC_EVERY = 50
 DILOCO = f"DiLoCo, every {_SYNC_EVERY} steps"
 DDP = f"DDP, {GLOO}"
@@ -175,6 +178,9 @@ def _trained(task: Task, name: str) -> tuple[nn.Module, torch.optim.Optimizer]:
         FLOAT32: hvd.Compression.none,
         BF16: hvd.Compression.bf16,
         INT8: hvd.Compression.int8,
+        INT4: hvd.Compression.int4,
+        TOP_K: hvd.Compression.topk(1 / 64),
+        LOW_RANK: hvd.Compression.powersgd(2),
     }
     names = model.named_parameters()
     return model, hvd.DistributedOptimizer(optimizer, names, compression=compressions[name])
@@ -182,7 +188,7 @@ def _trained(task: Task, name: str) -> tuple[nn.Module, torch.optim.Optimizer]:
 
 def measure(task: Task, rounds: int, steps: int) -> dict[str, Any]:
     """Return, by contender, the seconds of a step, the bytes a host sends in one, and the loss."""
-    names = (FLOAT32, BF16, INT8, DILOCO, DDP, POWER_SGD)
+    names = (FLOAT32, BF16, INT8, INT4, TOP_K, LOW_RANK, DILOCO, DDP, POWER_SGD)
     contenders = {name: Contender(task, name) for name in names}
     seconds: dict[str, Quantiles] = interleave(contenders, dict.fromkeys(names, steps), rounds)
     result = {}

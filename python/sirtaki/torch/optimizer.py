@@ -14,7 +14,12 @@ from sirtaki.core.operations.reduction import Reduction, predivided
 from sirtaki.core.world import state
 from sirtaki.core.world.participants import size_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
-from sirtaki.torch.compression import Compression, Compressor, feeds_back
+from sirtaki.torch.compression import (
+    Compression,
+    Compressor,
+    TransformingCompressor,
+    feeds_back,
+)
 from sirtaki.torch.gradients.adasum_optimizer import (
     _DistributedAdasumOptimizer as _DistributedAdasumOptimizer,  # for Horovod's module layout
 )
@@ -24,6 +29,9 @@ from sirtaki.torch.gradients.reducer import GradientReducer
 from sirtaki.torch.gradients.wrapping import Wrapper, adopt
 from sirtaki.torch.ops.allreduce import allreduce
 from sirtaki.torch.reproducible.optimizer import reproducible_optimizer
+
+# Beside "state" and "param_groups" in the state of the optimizer.
+_SHARED_KEY = "compression_factors"
 
 
 class _DistributedOptimizer(Wrapper):
@@ -86,14 +94,27 @@ class _DistributedOptimizer(Wrapper):
     def state_dict(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state, with the residuals of compression."""
         saved = super().state_dict()
-        self._reducer.feedback.save(saved, self._parameters())
+        self._reducer.feedback.save(saved, self._parameters(), state.rank())
+        if (shared := self.shared_state()) is not None:
+            saved[_SHARED_KEY] = shared
         return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the wrapped optimizer's state; gradients being reduced are dropped."""
         self._forget_gradients()
         super().load_state_dict(state_dict)
-        self._reducer.feedback.load(state_dict, self._parameters())
+        self._reducer.feedback.load(state_dict, self._parameters(), state.rank())
+        self.load_shared_state(state_dict.get(_SHARED_KEY))
+
+    def shared_state(self) -> Any:
+        """See `Wrapper`: what a transformation of gradients keeps."""
+        transformation = self._reducer.transformation
+        return None if transformation is None else transformation.shared([*self._parameters()])
+
+    def load_shared_state(self, state: Any) -> None:
+        """See `Wrapper`."""
+        if self._reducer.transformation is not None:
+            self._reducer.transformation.load_shared(state, [*self._parameters()])
 
     def _reduce_within(self, process_set: ProcessSet) -> None:
         """Reduce gradients over other ranks from now on."""
@@ -346,7 +367,8 @@ def _require_arguments(
         raise ValueError(optimizer.refusal)
     if passes <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
-    if op == Adasum and feeds_back(compression):
+    transforms = isinstance(compression, type) and issubclass(compression, TransformingCompressor)
+    if op == Adasum and (transforms or feeds_back(compression)):
         name = compression.__qualname__
         raise ValueError(f"op=Adasum cannot be used with {name}, which is for sums")
     if op == Adasum and skip_unused:

@@ -30,7 +30,7 @@ def monitored_barrier(
     """
     if not isinstance(timeout, timedelta | None):
         timeout = timedelta(seconds=timeout)
-    _ours(group, "monitored_barrier").monitored_barrier(timeout, wait_all_ranks)
+    ours(group, "monitored_barrier").monitored_barrier(timeout, wait_all_ranks)
 
 
 def moved_by(group: dist.ProcessGroup | None = None, device: torch.device | str = "cpu") -> str:
@@ -73,7 +73,7 @@ def split_group(
     Raises:
         ValueError: The lists do not divide the group, or another backend is requested.
     """
-    parent = _ours(parent_pg, "split_group")
+    parent = ours(parent_pg, "split_group")
     made_as = dist.get_backend(parent)
     if backend is not None and dist.Backend(backend) not in (made_as, parent.name()):
         raise ValueError(f"split_group cannot make a group of {backend} from one of {made_as}")
@@ -95,7 +95,12 @@ def split_group(
     return part
 
 
-def _ours(group: dist.ProcessGroup | None, what: str) -> Group:
+def ours(group: dist.ProcessGroup | None, what: str) -> Group:
+    """Return the group, by default that of all ranks.
+
+    Raises:
+        ValueError: It is of another backend.
+    """
     found = group or _default()
     if not isinstance(found, Group):
         raise ValueError(f"{what} needs a group of the backend sirtaki, not {found}")

@@ -35,7 +35,7 @@ from sirtaki.torch.distributed.interface.reconfigure import Reconfigurable
 from sirtaki.torch.distributed.meeting import meetings
 from sirtaki.torch.distributed.meeting.store import TorchStore
 from sirtaki.torch.distributed.monitored import MonitoredBarrier
-from sirtaki.torch.distributed.operations import Operations
+from sirtaki.torch.distributed.named import NamedOperations
 from sirtaki.torch.distributed.pairs import GroupPairs
 from sirtaki.torch.distributed.works import Completions, Work, Works, seconds_of
 
@@ -79,7 +79,7 @@ _ProcessGroup: Any = dist.ProcessGroup
 class Group(
     Devices,
     GroupPairs,
-    Operations,
+    NamedOperations,
     Methods,
     Hooks,
     Reconfigurable,

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from sirtaki.core.operations import codecs
-from sirtaki.core.world import state
 
 # Beside "state" and "param_groups" in the state of an optimizer.
 _KEY = "compression_residuals"
@@ -23,7 +22,8 @@ class ErrorFeedback:
     """
 
     def __init__(self) -> None:
-        self._residuals: dict[torch.Tensor, torch.Tensor] = {}
+        self._residuals: dict[Any, torch.Tensor] = {}
+        self._pending: dict[Any, torch.Tensor] = {}
 
     def apply(
         self, params: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor], codec: int
@@ -42,21 +42,44 @@ class ErrorFeedback:
                 )
             codecs.feed_back(codec, gradient.data_ptr(), kept.data_ptr(), gradient.numel())
 
-    def save(self, state_dict: dict[str, Any], params: Iterable[torch.Tensor]) -> None:
-        """Put the residuals into the state of these parameters' optimizer, if there are any."""
+    def add(self, param: Any, gradient: torch.Tensor) -> torch.Tensor:
+        """Return a new tensor: the residual and the gradient, in float32 or more."""
+        exact = torch.promote_types(gradient.dtype, torch.float32)
+        kept = self._residuals.get(param)
+        if kept is None:
+            return gradient.to(exact, copy=True)
+        return torch.add(kept.to(gradient.device, exact), gradient)
+
+    def keep(self, param: Any, lost: torch.Tensor) -> None:
+        """Keep what a gradient has lost, once `settle` says that the gradient is used."""
+        self._pending[param] = lost
+
+    def settle(self, *, used: bool) -> None:
+        """Keep what has been lost of the gradients of this step, or forget it with them."""
+        if used:
+            self._residuals.update(self._pending)
+        self._pending.clear()
+
+    def clear(self) -> None:
+        """Begin without residuals."""
+        self._residuals.clear()
+        self._pending.clear()
+
+    def save(self, state_dict: dict[str, Any], params: Iterable[torch.Tensor], rank: int) -> None:
+        """Put this rank's residuals into the state of these parameters, if there are any."""
         kept = {i: self._residuals[p] for i, p in enumerate(params) if p in self._residuals}
         if kept:
-            state_dict[_KEY] = {"rank": state.rank(), "of": kept}
+            state_dict[_KEY] = {"rank": rank, "of": kept}
 
-    def load(self, state_dict: dict[str, Any], params: Iterable[torch.Tensor]) -> None:
+    def load(self, state_dict: dict[str, Any], params: Iterable[torch.Tensor], rank: int) -> None:
         """Restore this rank's saved residuals; none if the state was saved by another rank.
 
         Raises:
             ValueError: a tensor in the state differs from its parameter in shape.
         """
-        self._residuals.clear()
+        self.clear()
         saved = state_dict.get(_KEY)
-        if saved is None or saved["rank"] != state.rank():
+        if saved is None or saved["rank"] != rank:
             return
         by_index = dict(enumerate(params))
         for i, kept in saved["of"].items():

@@ -1,7 +1,8 @@
-"""Agreement of the ranks on existing gradients and on which of them are sparse."""
+"""Agreement of the ranks on existing gradients, which of them are sparse, and compression."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 
 import torch
@@ -14,7 +15,9 @@ from sirtaki.torch.gradients.slots import Bucket, GradientSlot
 from sirtaki.torch.ops import allreduce as allreduce_ops
 
 
-def agree_on_layouts(buckets: Sequence[Bucket], process_set: ProcessSet, mixed: bool) -> None:
+def agree_on_layouts(
+    buckets: Sequence[Bucket], process_set: ProcessSet, mixed: bool, compression: str
+) -> None:
     """Learn the layouts of gradients that this rank does not have yet from the other ranks.
 
     Ranks without a gradient of a layer contribute zeros in the others' layout. All ranks have the
@@ -24,9 +27,11 @@ def agree_on_layouts(buckets: Sequence[Bucket], process_set: ProcessSet, mixed: 
         buckets: the buckets of all parameters.
         process_set: the ranks that take part.
         mixed: whether a gradient may be sparse on some ranks and dense on others.
+        compression: a transformation with its arguments; "" if operations tell what differs.
 
     Raises:
-        MismatchError: a gradient is sparse on some ranks and dense on others.
+        MismatchError: a gradient is sparse on some ranks and dense on others, or the ranks compress
+            in different ways.
     """
     if all(
         slot.sparse_dim is not None or not slot.param.requires_grad
@@ -36,12 +41,17 @@ def agree_on_layouts(buckets: Sequence[Bucket], process_set: ProcessSet, mixed: 
     ):
         return
     slots = _in_order(buckets)
-    mine = torch.tensor([_layout(slot) for slot in slots], dtype=torch.uint8, device="cpu")
+    code = zlib.crc32(compression.encode()).to_bytes(4, "big")
+    rows = [*(_layout(slot) for slot in slots), *((byte, 255 - byte) for byte in code)]
+    mine = torch.tensor(rows, dtype=torch.uint8, device="cpu")
     (everywhere,) = allreduce_ops.run(
         [mine], f"layouts of {slots[0].name} ...", Reduction(Max, 1.0, 1.0, process_set)
     )
+    found = everywhere.tolist()
+    if any(most + rest > 255 for most, rest in found[len(slots) :]):
+        raise _refused_compression(buckets, compression)
     both = set()
-    for slot, (dense, sparse_dim) in zip(slots, everywhere.tolist(), strict=True):
+    for slot, (dense, sparse_dim) in zip(slots, found, strict=False):
         if dense and sparse_dim and not mixed:
             both.add(slot)
         elif dense or sparse_dim:
@@ -85,6 +95,17 @@ def _layout(slot: GradientSlot) -> tuple[int, int]:
     if grad is None:
         return 0, 0
     return (1, 0) if grad.layout is torch.strided else (0, grad.sparse_dim())
+
+
+def _refused_compression(buckets: Sequence[Bucket], own: str) -> MismatchError:
+    """Fail on all ranks for ranks that compress in different ways."""
+    error = MismatchError(
+        "the ranks compress gradients in different ways, this one with "
+        f"{own or 'Compression.none, or one that only rounds'}: all ranks need the same compression"
+    )
+    for bucket in buckets:
+        bucket.failure = error
+    return error
 
 
 def _refused(buckets: Sequence[Bucket], both: set[GradientSlot]) -> MismatchError:

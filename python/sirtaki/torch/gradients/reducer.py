@@ -24,6 +24,8 @@ from sirtaki.torch.device.layer import devices
 from sirtaki.torch.gradients.error_feedback import ErrorFeedback
 from sirtaki.torch.gradients.layouts import agree_on_layouts, unused_everywhere
 from sirtaki.torch.gradients.slots import Bucket, GradientSlot
+from sirtaki.torch.gradients.transformation import Exchange, scale_of
+from sirtaki.torch.gradients.transformations import transformation_of
 from sirtaki.torch.ops.allreduce import run, start_allreduce
 from sirtaki.torch.ops.handles import collectives, runner_of, stage_in_place, wait
 from sirtaki.torch.ops.sparse import sparse_allreduce_async
@@ -54,7 +56,8 @@ class GradientReducer:
         self._passes = passes
         self._average = self._reduction = reduction
         self._compression = compression
-        self.feedback = ErrorFeedback()
+        self.transformation = made = transformation_of(compression)
+        self.feedback = ErrorFeedback() if made is None else made.feedback
         self._feeds_back = feeds_back(compression)
         self._sparse_as_dense = sparse_as_dense
         self._skip_unused = skip_unused
@@ -165,10 +168,14 @@ class GradientReducer:
         for slot in slots:
             grad = slot.gradient(self._sparse_as_dense)
             if grad.layout is not torch.strided:
+                self._require_dense(slot)
                 bucket.sparse.append((slot, self._start_sparse(slot, grad)))
             else:
                 bucket.dense.append((slot, grad))
         if not bucket.dense:
+            return
+        if self.transformation is not None:
+            bucket.exchange = self._transform(bucket)
             return
         grads = [grad for _, grad in bucket.dense]
         codec = codec_of(self._compression, grads, self._reduction.op)
@@ -180,6 +187,23 @@ class GradientReducer:
         bucket.handle = start_allreduce(
             staged, bucket.name, self._reduction, in_place=True, runner=runner, codec=codec
         )
+
+    def _transform(self, bucket: Bucket) -> Exchange:
+        assert self.transformation is not None
+        steps = self.transformation.reduce(
+            [slot.param for slot, _ in bucket.dense],
+            [slot.name for slot, _ in bucket.dense],
+            [grad.detach() for _, grad in bucket.dense],
+            scale_of(self._reduction),
+        )
+        return Exchange(steps, bucket.name, self._reduction)
+
+    def _require_dense(self, slot: GradientSlot) -> None:
+        if self.transformation is not None:
+            raise ValueError(
+                f"{self._compression.__qualname__} cannot send sparse gradients, such as that of "
+                f"{slot.name}: set sparse_as_dense=True, or choose another compression"
+            )
 
     def _start_sparse(self, slot: GradientSlot, grad: torch.Tensor) -> Any:
         op, _, _, process_set = self._reduction
@@ -199,7 +223,7 @@ class GradientReducer:
             for i, bucket in enumerate(self._buckets)
             for index in self._arrivals.changed(i, bucket.params)
         ]
-        self._finish_all()
+        self._finish_all(used=not changed)
         if changed:
             raise _changed_too_early(changed)
 
@@ -210,17 +234,20 @@ class GradientReducer:
         Raises:
             HorovodInternalError, RuntimeError: as `finish`.
         """
-        self._finish_all()
+        self._finish_all(used=False)
         # Ranks that step with these gradients must not continue if one rank discards them.
         first = min(slot.name for bucket in self._buckets for slot in bucket.slots)
         together = Reduction(Max, 1.0, 1.0, self._reduction.process_set)
         run([torch.zeros(1, device="cpu")], f"gradients discarded of {first} ...", together)
 
-    def _finish_all(self) -> None:
+    def _finish_all(self, *, used: bool) -> None:
         failures: list[Exception] = []
         with _added_to(failures):
             self._enter_world()
-            agree_on_layouts(self._buckets, self._reduction.process_set, self._sparse_as_dense)
+            transforms = self.transformation is not None
+            settings = self._compression.__qualname__ if transforms else ""
+            process_set = self._reduction.process_set
+            agree_on_layouts(self._buckets, process_set, self._sparse_as_dense, settings)
         unused: set[GradientSlot] = set()
         if self._skip_unused:
             with _added_to(failures):
@@ -232,12 +259,29 @@ class GradientReducer:
                 if slots:
                     with _added_to(failures):
                         self._start(i, slots)
+        self._advance_all(failures)
         for bucket in self._buckets:
             with _added_to(failures):
                 self._complete(bucket)
+        self._settle(used=used and not failures)
         self.reset()
         if failures:
             raise failures[0]
+
+    def _advance_all(self, failures: list[Exception]) -> None:
+        """Do the steps of transformations, so that those of all buckets run side by side."""
+        going = [b for b in self._buckets if b.exchange is not None and b.failure is None]
+        while going:
+            ended = []
+            for bucket in going:
+                assert bucket.exchange is not None
+                try:
+                    if not bucket.exchange.advance():
+                        ended.append(bucket)
+                except Exception as error:
+                    failures.append(error)
+                    ended.append(bucket)
+            going = [bucket for bucket in going if bucket not in ended]
 
     def _enter_world(self) -> None:
         """Forget agreements of another world, or of ranks without those that had joined.
@@ -258,7 +302,10 @@ class GradientReducer:
         results = [] if bucket.handle is None else wait(bucket.handle)
         if bucket.again:
             return
-        whole = decompress_all(self._compression, results, bucket.contexts)
+        if bucket.exchange is not None:
+            whole = [grad for _, grad in bucket.dense]
+        else:
+            whole = decompress_all(self._compression, results, bucket.contexts)
         for (slot, grad), result in zip(bucket.dense, whole, strict=True):
             if result is not grad:
                 grad.copy_(result)
@@ -270,9 +317,14 @@ class GradientReducer:
         for slot, result_of in bucket.sparse:
             slot.param.grad = result_of()
 
+    def _settle(self, *, used: bool) -> None:
+        if self.transformation is not None:
+            self.transformation.settle(used=used)
+
     def reset(self) -> None:
         """Forget the gradients of this step."""
         self._arrivals.reset(self._passes)
+        self._settle(used=False)
         for bucket in self._buckets:
             bucket.reset()
 

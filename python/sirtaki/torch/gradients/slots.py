@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from sirtaki.core.operations.handles import forget
 from sirtaki.torch.ops.handles import SparseHandle
 from sirtaki.torch.ops.sparse import sparse_zeros_like
+
+if TYPE_CHECKING:
+    from sirtaki.torch.gradients.transformation import Exchange
 
 # A bucket is named after its first parameters.
 _NAMES_SHOWN = 3
@@ -50,6 +53,7 @@ class Bucket:
     again: bool = False  # started on the gradients as they are, like an earlier step's
     failure: BaseException | None = None  # the error that prevented part of it from starting
     handle: int | None = None
+    exchange: Exchange | None = None  # instead of the handle, if the gradients are transformed
     dense: list[tuple[GradientSlot, torch.Tensor]] = field(default_factory=list)
     contexts: list[Any] = field(default_factory=list)  # of the compression, for each of `dense`
     sparse: list[tuple[GradientSlot, SparseHandle]] = field(default_factory=list)
@@ -66,6 +70,9 @@ class Bucket:
         if self.handle is not None:
             forget(self.handle)  # nothing has waited for it if a backward pass did not end
         self.handle = None
+        if self.exchange is not None:
+            self.exchange.forget()
+        self.exchange = None
         if self.dense:
             self.dense = []
         if self.sparse:

@@ -262,6 +262,11 @@ def _wrapped(
     if isinstance(optimizer, OuterOptimizer):
         raise ValueError(f"{name}: the optimizer exchanges parameters already")
     require_mix(name, mix)
+    if getattr(compression, "kind", None) == "powersgd":  # which is for matrices
+        raise ValueError(
+            f"{name}: {compression.__qualname__} is for gradients of DistributedOptimizer: choose "
+            "Compression.topk, int4, int8, bf16 or none"
+        )
     size_of(process_set)  # raises if init() was not called
     parts = cut(name, model, optimizer, fragments)
     schedule = OuterSchedule(sync_every, len(parts), delay)

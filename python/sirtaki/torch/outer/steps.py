@@ -17,6 +17,8 @@ from sirtaki.core.world.process_sets import ProcessSet
 from sirtaki.torch.compression import Compressor, codec_of, feeds_back
 from sirtaki.torch.gradients.optimizer_state import broadcast_with_tensors, options_of
 from sirtaki.torch.gradients.parameters import name_of_unnamed
+from sirtaki.torch.gradients.transformation import Exchange, scale_of
+from sirtaki.torch.gradients.transformations import transformation_of
 from sirtaki.torch.ops.allreduce import start_allreduce
 from sirtaki.torch.ops.handles import return_inputs, runner_of, stage_in_place, synchronize
 from sirtaki.torch.outer.fragments import Fragment
@@ -46,8 +48,7 @@ class _Pending(NamedTuple):
     """An exchange that runs."""
 
     fragment: int
-    handle: int
-    context: Any
+    take: Callable[[], torch.Tensor]  # waits for the mean
     buffers: int | None
 
 
@@ -78,6 +79,7 @@ class OuterSteps:
         self._pending: _Pending | None = None
         # Whether a state was loaded since the last outer step, as after a loss.
         self._loaded = False
+        self._transformation = transformation_of(settings.compression)
         # What compression has lost of each fragment.
         self._lost: dict[int, torch.Tensor] = {}
 
@@ -125,6 +127,25 @@ class OuterSteps:
         """Start the exchange of a fragment's outer gradient: its saved parameters less its own."""
         self._require_same_model()
         row = self._fragments[number].packed(differences=True)
+        exchange = self._exchange if self._transformation is None else self._transform
+        self._pending = _Pending(number, exchange(number, row), self._submit_buffers())
+
+    def _transform(self, number: int, row: torch.Tensor) -> Callable[[], torch.Tensor]:
+        transformation = self._transformation
+        reduction = Reduction(Average, 1.0, 1.0, self.settings.process_set)
+        assert transformation is not None
+        name = f"{self._name}.{number}"
+        steps = transformation.reduce([number], [name], [row], scale_of(reduction))
+        exchange = Exchange(steps, name, reduction)
+
+        def take() -> torch.Tensor:
+            exchange.finish()
+            transformation.settle(used=True)
+            return row
+
+        return take
+
+    def _exchange(self, number: int, row: torch.Tensor) -> Callable[[], torch.Tensor]:
         compression = self.settings.compression
         codec = codec_of(compression, [row], Average)
         sent, context = compress_for(codec, compression, row)
@@ -134,7 +155,7 @@ class OuterSteps:
             lost = self._lost[number]
             codecs.feed_back(codec, sent.data_ptr(), lost.data_ptr(), sent.numel())
         handle = self._submit(sent, f"{self._name}.{number}", codec)
-        self._pending = _Pending(number, handle, context, self._submit_buffers())
+        return lambda: compression.decompress(synchronize(handle), context)
 
     def _apply(self, number: int) -> None:
         """Step the saved parameters by the mean outer gradient, and go on from there."""
@@ -142,7 +163,7 @@ class OuterSteps:
             self._start(number)
         assert self._pending is not None
         pending = self._pending
-        row = self.settings.compression.decompress(synchronize(pending.handle), pending.context)
+        row = pending.take()
         self._pending, self._loaded = None, False
         fragment = self._fragments[number]
         for saved, gradient in zip(fragment.saved, fragment.unpacked(row), strict=True):
@@ -277,6 +298,8 @@ class OuterSteps:
             )
         self._pending, self._loaded = None, True
         self._lost.clear()
+        if self._transformation is not None:
+            self._transformation.feedback.clear()
         self._step = state["step"]
         self._began = bool(shapes)
         with torch.no_grad():
