@@ -2,6 +2,7 @@
 
 # Without `from __future__ import annotations`: PyTorch compares the annotations of hooks.
 
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -41,6 +42,7 @@ class CompressionState:
         self.transformation = transformation_of(compression)
         made = self.transformation
         self.feedback = ErrorFeedback() if made is None else made.feedback
+        self.lock = threading.Lock()
         self.group.hooks += 1
         self.name = f"hook {self.group.hooks}"
 
@@ -116,6 +118,7 @@ class _Transforming:
     def __init__(self, state: CompressionState, bucket: Any, name: str) -> None:
         assert state.transformation is not None
         self._transformation = state.transformation
+        self._lock = state.lock
         self._group, self._name, self._round = state.group, name, 0
         self._buffer = bucket.buffer()
         self.done: Future[torch.Tensor] = Future()
@@ -148,12 +151,21 @@ class _Transforming:
             ]
         torch.futures.collect_all([*futures]).add_done_callback(self._go_on)
 
+    def _next(self, arrived: torch.Tensor) -> Sums | Rows | None:
+        # Buckets end in several threads, and what is kept of them is in one place.
+        with self._lock:
+            try:
+                return self._steps.send(arrived)
+            except StopIteration:
+                self._transformation.settle(used=True)
+                return None
+
     def _go_on(self, arrived: Future[list[Future[list[torch.Tensor]]]]) -> None:
         try:
             (first, *_) = [future.value() for future in arrived.value()]
-            self._start(self._steps.send(first[0]))
-        except StopIteration:
-            self._transformation.settle(used=True)
-            self.done.set_result(self._buffer)
+            if (wanted := self._next(first[0])) is not None:
+                self._start(wanted)
+            else:
+                self.done.set_result(self._buffer)
         except Exception as error:
             self.done.set_exception(error)  # type: ignore[arg-type]
