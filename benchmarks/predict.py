@@ -19,13 +19,14 @@ from typing import Any
 
 from hosts import HERE, SSH_PORT, bed_of, launch, reason_to_skip
 from output import RESULTS, write_result
-from predict_rank import COMPUTING, WAITING
+from predict_rank import COMPUTING, WAITING, go_first
 from targets import check_predict
 
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.report import show_seconds
 from sirtaki.rendezvous.words import aligned
 
+_RANK = (sys.executable, str(HERE / "predict_rank.py"))
 _SIRTAKI = (sys.executable, "-m", "sirtaki.launch.cli")
 _SYNC_EVERY = 10
 _LIMIT = 300.0
@@ -52,12 +53,13 @@ def main(arguments: Sequence[str]) -> int:
     if (reason := reason_to_skip()) is not None:
         raise SystemExit(f"no bed of virtual hosts here: {reason}")
     facts = machine_facts()
+    go_first()  # the launcher too
     cases: Result = {}
     for model, rate, hosts in CASES:
         if args.only in rate:
             cases |= measure(model, rate, hosts, args.steps)
     checks = check_predict(cases)
-    print("\n".join([*aligned([HEADER, *rows(cases)]), "", *(check.line() for check in checks)]))
+    print("\n".join(check.line() for check in checks))
     if args.only:
         return 0
     result = {
@@ -73,20 +75,21 @@ def main(arguments: Sequence[str]) -> int:
 
 def measure(model: str, rate: str, hosts: Sequence[int], steps: int) -> Result:
     """Trace two ranks on this host; then predict each number of hosts, and run there."""
-    cases = {}
+    cases: Result = {}
     with tempfile.TemporaryDirectory() as name:
         trace = record(model, Path(name))
         for number in hosts:
             with bed_of(number, rate) as (bed, folder):
                 round_trip = _round_trip(bed)
-                command = [sys.executable, str(HERE / "predict_rank.py"), model, str(folder)]
-                launch(bed, 1, *command, str(_SYNC_EVERY), str(steps))
+                launch(bed, 1, *_RANK, model, str(folder), str(_SYNC_EVERY), str(steps))
                 taken = json.loads((folder / "result.json").read_text())
-            cases[f"{model}, {number} hosts at {rate}"] = {
+            case = {
                 "round_trip": round_trip,
                 "load": os.getloadavg()[0],
                 "exchanges": dict(_beside(predicted(trace, number, rate, round_trip), taken)),
             }
+            cases |= (found := {f"{model}, {number} hosts at {rate}": case})
+            print("\n".join(aligned(rows(found))), flush=True)
     return cases
 
 
@@ -95,7 +98,7 @@ def record(model: str, folder: Path) -> Path:
     run, path = folder / "run", folder / "trace.json.gz"
     run.mkdir(mode=0o700)
     environment = {**os.environ, "SIRTAKI_RUNTIME_DIR": str(run), "OMP_NUM_THREADS": "1"}
-    command = (*_SIRTAKI, "run", "-np", "2", sys.executable, str(HERE / "predict_rank.py"), model)
+    command = (*_SIRTAKI, "run", "-np", "2", *_RANK, model)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as job:
         assert job.stdout is not None
         for _ in range(2):

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.5
 _WARM_UP_STEPS = 5
 _STEPS = 50
-# The latest of which the engine keeps the times.
-_OPERATIONS = 4096
+# Times of more would take long to read.
+_OPERATIONS = 512
 # Less is not worth a line.
 _LEAST_SHARE = 0.2
 # Up to these shares of a step, half or a quarter of the bytes help enough.
@@ -48,8 +48,16 @@ class Look(NamedTuple):
     sent: dict[str, int]
 
 
+class _Process:
+    """Whether this process has advised its user, perhaps in an earlier world."""
+
+    said = False
+
+
 def advise(world: World) -> None:
     """Watch a world of several hosts, of which this is rank 0, unless no thread can be started."""
+    if _Process.said:
+        return
     hosts = max(world.links.joined.host_of) + 1
     with contextlib.suppress(OSError):
         world.at_close.append(Advice(world.engine, hosts).end)
@@ -92,9 +100,11 @@ class Advice:
         if now.steps - self._first.steps < _STEPS:
             return
         self._end.set()
+        if exposed_share(self._first, now) < _LEAST_SHARE:
+            return
         moving = _moving(self._engine, now.at - self._first.at)
-        text = advice(self._first, now, self._hosts, moving)
-        if text:
+        if text := advice(self._first, now, self._hosts, moving):
+            _Process.said = True
             with contextlib.suppress(OSError, ValueError):
                 print(f"sirtaki: {text}", file=sys.stderr, flush=True)
 
@@ -122,10 +132,17 @@ def _moving(engine: _core.Engine, seconds: float) -> float:
 
     own = states(engine, _OPERATIONS, 0.0)[0]
     begun = [one for one in own.operations if one.begun is not None]
-    # The engine may have forgotten the first of them.
+    # They may have begun later.
     seconds = min(seconds, max((one.begun or 0.0 for one in begun), default=seconds))
     times = [(min(one.begun or 0.0, seconds), one.ended or 0.0) for one in begun]
     return covered([each for each in times if each[0] > each[1]]) / max(seconds, 1e-6)
+
+
+def exposed_share(first: Look, now: Look) -> float:
+    """Return the share of the time between two looks in which this rank waited, 0 if unknown."""
+    if first.exposed is None or now.exposed is None:
+        return 0.0
+    return (now.exposed - first.exposed) / (now.at - first.at)
 
 
 def advice(first: Look, now: Look, hosts: int, moving: float) -> str:
@@ -136,11 +153,9 @@ def advice(first: Look, now: Look, hosts: int, moving: float) -> str:
         hosts: Of the job.
         moving: The share of the time between them in which data moved.
     """
-    if first.exposed is None or now.exposed is None:
-        return ""
     seconds, steps = now.at - first.at, now.steps - first.steps
     # Who is blocked while nothing moves waits for another rank, not for the network.
-    share = min((now.exposed - first.exposed) / seconds, moving)
+    share = min(exposed_share(first, now), moving)
     if share < _LEAST_SHARE:
         return ""
     step = seconds / steps

@@ -135,6 +135,33 @@ def test_targets_of_compressed_gradients_compare_with_float32(
     assert "| int8 | 100 ms | 0.50 | 360 | 0.36 | 0.5040 |" in shown
 
 
+def test_targets_of_predictions_are_of_half_of_them_and_of_the_worst(
+    targets: ModuleType, summary: ModuleType, tmp_path: Path
+) -> None:
+    def off(error: float) -> dict[str, float | str]:
+        return {"measured": 1.0, "predicted": 1 + error, "error": error, "bound": "latency"}
+
+    cases = {
+        "2 hosts": {"exchanges": {"float32": off(0.03), "int8": off(0.21)}},
+        "4 hosts": {"exchanges": {"float32": off(0.04)}},
+    }
+    checks = {check.target: check.met for check in targets.check_predict(cases)}
+    assert checks == {
+        "percent that half of 3 predictions are off at most 8": True,
+        "percent that the worst is off at most 20": False,
+    }
+    machine = dict.fromkeys(("cores", "cpu", "kernel", "load", "python"), 1)
+    result = {
+        "command": "this",
+        "machine": {**machine, "cache_bytes": 1, "versions": {}},
+        "cases": cases,
+        "targets": [],
+    }
+    (tmp_path / "predict.json").write_text(json.dumps(result))
+    shown = summary.write_summary(tmp_path).read_text()
+    assert "| 2 hosts | int8 | 1000 ms | 1210 ms | 21.0% | latency |" in shown
+
+
 @pytest.mark.job
 @pytest.mark.nightly
 def test_a_training_step_is_measured_on_two_ranks(tmp_path: Path, summary: ModuleType) -> None:

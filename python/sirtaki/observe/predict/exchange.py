@@ -20,18 +20,22 @@ _LEAST_SLICE = 32 << 10
 _STAGING_BYTES = 20 << 20
 _SLOT_BYTES = 3 << 20
 _LINE = 64
+# What is lost of a link for each host more that sends to it at once, because packets are dropped.
+_CROWDED = 0.011
 
 
 class Setting(NamedTuple):
     """What an operation runs on.
 
-    ranks: of a host. cost: seconds of a core for each byte that a rank sends, and receives.
+    ranks: of a host. cost: seconds of a core for each byte that a rank sends, and receives. waking:
+    seconds until a thread runs when what it waits for is there.
     """
 
     hosts: int
     ranks: int
     link: Link
     cost: float
+    waking: float = 0.0
 
 
 def sent_bytes(kind: str, size: float, hosts: int, ranks: int) -> float:
@@ -48,8 +52,8 @@ def sent_bytes(kind: str, size: float, hosts: int, ranks: int) -> float:
 
 def seconds_of(kind: str, size: float, setting: Setting) -> float:
     """Return how long the hosts move the data of an operation on which they agree."""
-    hosts, ranks, link, cost = setting
-    half = link.round_trip / 2
+    hosts, ranks, link, cost, waking = setting
+    half = link.round_trip / 2 + waking
     if hosts == 1:
         return 0.0
     if kind == "allreduce" and not _goes_at_once(size, hosts):
@@ -104,8 +108,10 @@ def pipeline(size: float, hosts: int, ranks: int) -> Pipeline:
 @lru_cache(1 << 14)
 def _pipelined(size: float, setting: Setting) -> float:
     """Follow the chunks through their phases as the engine does, with all hosts alike."""
-    _, ranks, link, cost = setting
-    cut = pipeline(size, setting.hosts, ranks)
+    hosts, ranks, link, cost, waking = setting
+    cut = pipeline(size, hosts, ranks)
+    senders = hosts - 1 if len(cut.phases) == 2 else 1
+    rate = link.rate / (1 + _CROWDED * (senders - 1))
     now = free = 0.0
     arrived: dict[tuple[int, int], float] = {}
     for turn in range(1, cut.chunks + 1 + len(cut.phases) * cut.ahead):
@@ -113,11 +119,12 @@ def _pipelined(size: float, setting: Setting) -> float:
             chunk = turn - 1 - phase * cut.ahead
             if not 0 <= chunk < cut.chunks:
                 continue
-            now = max(now, arrived.pop((chunk, phase - 1), 0.0))
+            there = arrived.pop((chunk, phase - 1), 0.0)
+            now = there + waking if there > now else now
             if phase == len(cut.phases):
                 continue
             sent = cut.phases[phase]
             now += sent / ranks * cost
-            free = max(free, now) + sent / link.rate
+            free = max(free, now) + sent / rate
             arrived[chunk, phase] = free + link.round_trip / 2
     return now

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from sirtaki.observe.predict.exchange import Setting, seconds_of
 from sirtaki.observe.predict.link import Link
-from sirtaki.observe.predict.replay import WAKING_SECONDS, Cores, Sent, replay
+from sirtaki.observe.predict.replay import Cores, Sent, replay
 from sirtaki.observe.predict.steps import Steps, is_gradient
 from sirtaki.observe.trace.model import Operation
 
 # Seconds of a core for a byte that a rank sends, receives and adds: as docs/design/prediction.md
 # has measured it.
-MOVING_COST = 0.4e-9
+MOVING_COST = 0.32e-9
 # A step of which so much is lost is not bound by its computation.
 _NOTABLE = 0.05
 _MOST_BATCHES = 1024.0
@@ -36,7 +36,7 @@ class Form(NamedTuple):
 FORMS = {
     "float32": Form(1.0, 0.0),
     "bf16": Form(0.5, 0.15e-9),
-    "int8": Form(64 / 60 / 4, 0.25e-9, 0.5e-9),
+    "int8": Form(64 / 60 / 4, 0.3e-9, 0.5e-9),
 }
 DILOCO = "DiLoCo"
 
@@ -94,20 +94,22 @@ def step_seconds(asked: Question, hosts: int, exchange: str, batch: float = 1.0)
     if hosts == 1:
         return here.computing * batch + (here.step - here.computing if here.alone else 0.0)
     cores = Cores(asked.cores, here.busy)
-    setting = Setting(hosts, here.ranks, asked.link, MOVING_COST)
+    setting = Setting(hosts, here.ranks, asked.link, MOVING_COST, cores.waking)
     if exchange != DILOCO:
         form = FORMS[exchange]
         return replay(here.events, setting, cores, lambda one: _sent(one, form), batch)
+    # Ranks that do not meet compute at different times.
+    apart = max(1.0, here.busy / asked.cores)
     alone = replay(
         here.events,
         setting,
-        cores,
+        Cores(math.inf, here.busy),
         lambda one: None if is_gradient(one) else _sent(one, FORMS["float32"]),
-        batch,
+        batch * apart,
     )
     slowed = setting._replace(cost=MOVING_COST / cores.speed(False))
     outer = seconds_of("allreduce", here.gradients, slowed)
-    agreed = asked.link.round_trip + 2 * WAKING_SECONDS
+    agreed = asked.link.round_trip + 3 * cores.waking
     return alone + (outer + agreed) / asked.sync_every
 
 

@@ -15,8 +15,10 @@ from sirtaki.observe.trace.model import Operation
 
 # Operations that are ready together are summed as one, up to so many bytes.
 _FUSION_BYTES = 128 << 20
-# The other ranks and the threads of a host are awake so long after what they wait for.
-WAKING_SECONDS = 30e-6
+# Until a thread with a core of its own runs when what it waits for is there.
+_WAKING_SECONDS = 30e-6
+# So many times as much does moving take where hosts share cores: who waits polls on them.
+_POLLING = 4.0
 
 
 class Cores(NamedTuple):
@@ -30,7 +32,14 @@ class Cores(NamedTuple):
 
     def speed(self, computes: bool) -> float:
         """Return the share of a core that the thread gets which moves data."""
-        return min(1.0, self.has / (1.0 + (self.busy if computes else 0.0)))
+        core = min(1.0, self.has)
+        alone = core / (1.0 + _POLLING * (1.0 - core))
+        return min(alone, self.has / (1.0 + (self.busy if computes else 0.0)))
+
+    @property
+    def waking(self) -> float:
+        """Seconds until a thread runs when what it waits for is there."""
+        return _WAKING_SECONDS / min(1.0, self.has)
 
     @property
     def stretched(self) -> float:
@@ -74,7 +83,7 @@ class _Replay:
         self.now = 0.0
         self._setting = setting
         self._cores = cores
-        self._half = setting.link.round_trip / 2 + WAKING_SECONDS
+        self._half = setting.link.round_trip / 2 + setting.waking
         self._queue: deque[tuple[float, int, Sent]] = deque()
         self._batch: _Batch | None = None
         self._free = 0.0
@@ -102,6 +111,8 @@ class _Replay:
             assert until is not None
             self.now = max(self.now, until)
             self._turn(False)
+            if number not in self._open:
+                self.now += self._setting.waking
 
     def _next(self, computes: bool) -> float | None:
         """Return when a batch begins or ends next."""
