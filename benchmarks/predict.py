@@ -121,7 +121,7 @@ def predicted(trace: Path, hosts: int, rate: str, round_trip: float) -> list[Res
     """Return the forecasts; the hosts share the cores of this machine."""
     cores = len(os.sched_getaffinity(0)) / hosts
     flags = ["--hosts", str(hosts), "--link", f"{rate},{round_trip * 1e6:.0f}us", "--json"]
-    flags += ["--cores", str(cores), "--sync-every", str(_SYNC_EVERY)]
+    flags += ["--ranks", "1", "--cores", str(cores), "--sync-every", str(_SYNC_EVERY)]
     command = (*_SIRTAKI, "predict", str(trace), *flags)
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=_LIMIT)
     forecasts: list[Result] = json.loads(done.stdout)["forecasts"]

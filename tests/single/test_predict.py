@@ -191,7 +191,7 @@ def made(*parts: tuple[int, int, int, int], steps: int = 6, each: int = 20) -> T
 
 
 def step_of(whole: Trace, link: Link, hosts: int = 2, exchange: str = "float32") -> float:
-    return step_seconds(Question(steps_of(whole), link, math.inf, 10), hosts, exchange)
+    return step_seconds(Question(steps_of(whole), link, 1, math.inf, 10), hosts, exchange)
 
 
 class TestSteps:
@@ -229,11 +229,16 @@ class TestReplay:
         step = step_of(made((10, 11, 11, 8_000_000)), link)
         assert step == pytest.approx(0.019 + 0.002 + 3 * WAKING + took)
 
-    def test_on_one_host_a_step_takes_as_long_as_it_did(self) -> None:
+    def test_a_rank_alone_computes(self) -> None:
         whole = made((10, 11, 11, 8_000_000))
-        assert step_of(whole, FREE, hosts=1) == pytest.approx(0.020)
+        assert step_of(whole, FREE, hosts=1) == pytest.approx(0.019)
         others = steps_of(Trace("cafe", [rank(0, "a"), rank(1, "b")]))
-        assert step_seconds(Question(others, FREE, 1.0, 10), 1, DILOCO) == pytest.approx(0.009)
+        assert step_seconds(Question(others, FREE, 1, 1.0, 10), 1, DILOCO) == pytest.approx(0.009)
+
+    def test_ranks_of_one_host_meet_there(self) -> None:
+        whole = steps_of(made((10, 11, 11, 8_000_000)))
+        two = Question(whole, FREE, 2, 1.0, 10)
+        assert step_seconds(two, 1, "float32") == pytest.approx(0.020)
 
     def test_what_is_awaited_later_is_hidden(self) -> None:
         """Without a wait of its own it is awaited with the step's last operation."""
@@ -294,12 +299,12 @@ class TestReplay:
         assert step >= steps.computing * 0.999
         assert step_of(whole, Link(rate / 2, trip), hosts) >= step * 0.999
         assert step_of(whole, Link(rate, trip + 0.01), hosts) >= step * 0.999
-        few = Question(steps, Link(rate, trip), 0.5, 10)
+        few = Question(steps, Link(rate, trip), 1, 0.5, 10)
         assert step_seconds(few, hosts, "float32") >= step * 0.999
 
 
 def forecast_of(steps: Steps, link: Link, hosts: int, exchange: str) -> Forecast:
-    asked = Question(steps, link, math.inf, 10)
+    asked = Question(steps, link, 1, math.inf, 10)
     return next(one for one in forecasts(asked, [hosts]) if one.exchange == exchange)
 
 
@@ -308,15 +313,15 @@ class TestForecast:
         steps = steps_of(made((10, 11, 11, 8_000_000)))
         slow = forecast_of(steps, Link(1e8, 0.0), 2, "float32")
         assert slow.bound == "bandwidth"
-        assert slow.speed_up == pytest.approx(2 * 0.020 / slow.step)
-        # 2 (19 x + 1) = 19 x + 80 where both are as fast.
-        assert slow.pays_from == pytest.approx(78 / 19, rel=0.02)
+        assert slow.speed_up == pytest.approx(2 * 0.019 / slow.step)
+        # 2 * 19 x = 19 x + 80 where both are as fast.
+        assert slow.pays_from == pytest.approx(80 / 19, rel=0.02)
         far = forecast_of(steps, Link(1e12, 0.1), 2, "float32")
         assert far.bound == "latency"
         near = forecast_of(steps, Link(1e12, 0.0), 2, DILOCO)
         assert near.bound == "compute"
         assert near.speed_up > 1.9
-        starved = Question(steps, Link(1e12, 0.0), 0.01, 10)
+        starved = Question(steps, Link(1e12, 0.0), 1, 0.01, 10)
         assert next(iter(forecasts(starved, [2]))).bound == "cores"
 
     def test_never(self) -> None:

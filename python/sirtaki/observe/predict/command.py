@@ -11,8 +11,8 @@ from pathlib import Path
 
 from sirtaki.launch.flags.guesses import CommandParser
 from sirtaki.observe.predict.forecast import DILOCO, Forecast, Question, forecasts
-from sirtaki.observe.predict.link import Link, parse_link, read_link
-from sirtaki.observe.predict.steps import Steps, steps_of
+from sirtaki.observe.predict.link import parse_link, read_link
+from sirtaki.observe.predict.steps import steps_of
 from sirtaki.observe.trace import files
 from sirtaki.rendezvous.words import aligned, printable
 
@@ -31,11 +31,12 @@ def main(arguments: Sequence[str]) -> int:
         print(printable(f"sirtaki predict: error: {error}"), file=sys.stderr)
         return _WRONG_ARGUMENTS
     cores = args.cores or steps.cores or math.inf
-    found = list(forecasts(Question(steps, link, cores, args.sync_every), args.hosts))
+    asked = Question(steps, link, args.ranks or steps.ranks, cores, args.sync_every)
+    found = list(forecasts(asked, args.hosts))
     if args.json:
-        print(json.dumps(_result(steps, link, found)))
+        print(json.dumps(_result(asked, found)))
     else:
-        print("\n".join(_shown(steps, link, found, args)))
+        print("\n".join(_shown(asked, found, args.batch)))
     return 0
 
 
@@ -57,6 +58,9 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="RATE,TIME",
         help="of each host: its rate and the round trip of a small message, such as 1gbit,0.2ms; "
         "or a file that `sirtaki doctor --hosts … --json` has printed",
+    )
+    parser.add_argument(
+        "--ranks", type=_count, metavar="N", help="of each host (default: as in the trace)"
     )
     parser.add_argument(
         "--batch", type=_count, metavar="N", help="samples of a rank's step in the trace"
@@ -95,27 +99,26 @@ def _cores(text: str) -> float:
     return number
 
 
-def _result(steps: Steps, link: Link, found: Sequence[Forecast]) -> dict[str, object]:
+def _result(asked: Question, found: Sequence[Forecast]) -> dict[str, object]:
     return {
-        "ranks": steps.ranks,
-        "step": steps.step,
-        "computing": steps.computing,
-        "gradients": steps.gradients,
-        "link": link._asdict(),
+        "ranks": asked.ranks,
+        "step": asked.steps.step,
+        "computing": asked.steps.computing,
+        "gradients": asked.steps.gradients,
+        "link": asked.link._asdict(),
         "forecasts": [one._asdict() for one in found],
     }
 
 
-def _shown(
-    steps: Steps, link: Link, found: Sequence[Forecast], args: argparse.Namespace
-) -> list[str]:
-    ranks = "1 rank" if steps.ranks == 1 else f"{steps.ranks} ranks"
+def _shown(asked: Question, found: Sequence[Forecast], batch: int | None) -> list[str]:
+    steps, link = asked.steps, asked.link
+    ranks = "1 rank" if asked.ranks == 1 else f"{asked.ranks} ranks"
     return [
         f"{ranks} on a host: a step of {_time(steps.step)}, of which {_time(steps.computing)} "
         f"computes; {steps.gradients / 1e6:.3g} MB of gradients",
         f"link: {link.rate / 1e6:.3g} MB/s, {link.round_trip * 1e3:.3g} ms round trip",
-        *aligned([_HEADINGS, *(_row(one, args.batch) for one in found)]),
-        f"{DILOCO} exchanges every {args.sync_every} steps. PAYS FROM: the batch of a rank with "
+        *aligned([_HEADINGS, *(_row(one, batch) for one in found)]),
+        f"{DILOCO} exchanges every {asked.sync_every} steps. PAYS FROM: the batch of a rank with "
         "which these hosts train more samples a second than one",
     ]
 

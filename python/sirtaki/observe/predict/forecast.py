@@ -61,11 +61,13 @@ class Forecast(NamedTuple):
 class Question(NamedTuple):
     """What is asked.
 
-    cores: that a rank may use. sync_every: steps from one exchange of DiLoCo's to the next.
+    ranks: of a host. cores: that a rank may use. sync_every: steps from one exchange of DiLoCo's to
+    the next.
     """
 
     steps: Steps
     link: Link
+    ranks: int
     cores: float
     sync_every: int
 
@@ -92,9 +94,10 @@ def step_seconds(asked: Question, hosts: int, exchange: str, batch: float = 1.0)
     """Return the seconds of a step; batch: as a multiple of the trace's."""
     here = asked.steps
     if hosts == 1:
-        return here.computing * batch + (here.step - here.computing if here.alone else 0.0)
+        meets = here.alone and asked.ranks > 1
+        return here.computing * batch + (here.step - here.computing if meets else 0.0)
     cores = Cores(asked.cores, here.busy)
-    setting = Setting(hosts, here.ranks, asked.link, MOVING_COST, cores.waking)
+    setting = Setting(hosts, asked.ranks, asked.link, MOVING_COST, cores.waking)
     if exchange != DILOCO:
         form = FORMS[exchange]
         return replay(here.events, setting, cores, lambda one: _sent(one, form), batch)
