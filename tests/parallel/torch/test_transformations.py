@@ -287,6 +287,19 @@ def test_an_optimizer_of_a_process_set_compresses_in_it(
 
 
 @several
+def test_who_has_joined_contributes_zeros_to_powersgd() -> None:
+    training = Training(powersgd, ((70, 80),), torch.float64)
+    if hvd.rank() == 0:
+        oracle = approximations("layer0", (70, 80), RANK, 1)
+        for step in range(3):
+            before = training.values[0]
+            training.step(step)
+            moved = before - training.values[0]
+            np.testing.assert_allclose(moved, next(oracle) / hvd.size(), rtol=1e-8, atol=1e-8)
+    hvd.join()
+
+
+@several
 def test_diloco_exchanges_the_largest_changes() -> None:
     def model() -> torch.nn.Module:
         torch.manual_seed(3)
