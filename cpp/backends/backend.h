@@ -27,6 +27,10 @@ class Backend {
   /// place until the work is done or destroyed.
   virtual WorkPtr start(const Op& op, const Streams& in, const Streams& out) = 0;
 
+  /// Whether its small sums among hosts may come with the agreement instead: their bits are those
+  /// of `add_gathered`.
+  virtual bool may_be_spared() const { return false; }
+
   /// Operations of one track run one after another, in the sequencer's order; those of several
   /// tracks run side by side. Equal on all members.
   virtual int track_of(int32_t set) const = 0;

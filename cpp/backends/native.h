@@ -17,6 +17,7 @@ class NativeBackend : public Backend {
 
   const char* name() const override { return "native"; }
   WorkPtr start(const Op& op, const Streams& in, const Streams& out) override;
+  bool may_be_spared() const override { return true; }
   int track_of(int32_t set) const override { return Region::area_of_set(set); }
   WorkPtr add_set(int32_t set, const std::vector<int>& ranks) override;
   WorkPtr remove_set(int32_t set) override;

@@ -43,6 +43,7 @@ std::shared_ptr<Handle> Agreement::submit(Submission&& submission) {
   try {
     tell(negotiation_.announcement(added), false);
     if (sequencing_ != nullptr) sequencing_->advance();
+    if (negotiation_.has_offer()) has_offer_.store(true);
   } catch (const std::exception& error) {
     withdraw(added, error.what());
     throw;
@@ -200,13 +201,14 @@ void Agreement::advance() {
   const std::lock_guard lock(mutex_);
   control_.flush();
   if (sequencing_ != nullptr) sequencing_->advance();
+  if (has_offer_.exchange(false)) negotiation_.use_offer();
   control_.receive_down([this](std::string_view message) { negotiation_.receive(message); });
 }
 
 bool Agreement::has_work() {
   constexpr uint32_t kSeldom = 16;  // asking sockets takes longer than reading memory
   if (++looks_ % kSeldom == 0) control_.look();
-  return control_.has_down() || control_.has_up() || control_.has_backlog();
+  return control_.has_down() || control_.has_up() || control_.has_backlog() || has_offer_.load();
 }
 
 void Agreement::change_sets(const Request& change) {
@@ -235,7 +237,7 @@ bool Agreement::has_news(const Rest& rest) const {
   // Messages left in the rings of a lost world are not run, but waiting threads must learn of it.
   if (context_.doorbell.aborted()) return rest.expects_end;
   return control_.has_down() || control_.has_backlog() || control_.has_urgent() ||
-         (rest.hears_requests && control_.has_up());
+         has_offer_.load() || (rest.hears_requests && control_.has_up());
 }
 
 // ---- The ending ----

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -53,7 +54,7 @@ class Agreement final : Negotiation::Listener {
   /// does not belong to and, after the world has ended, the error that ended it.
   std::shared_ptr<Handle> submit(Submission&& submission);
   /// Whether this rank's driver has a message of which no other rank notifies it.
-  bool has_own() const { return control_.has_own(); }
+  bool has_own() const { return control_.has_own() || has_offer_.load(); }
   /// Asks a rank of another host to connect.
   void invite(int rank);
   /// Asks rank 0 what all ranks are doing: once the handle is done, `told` returns the answer. Null
@@ -137,7 +138,8 @@ class Agreement final : Negotiation::Listener {
   std::shared_ptr<Handle> asked_;
   std::map<int, RankState> told_;
   size_t chunk_bytes_;
-  uint32_t looks_ = 0;  ///< used by the driver
+  std::atomic<bool> has_offer_{false};  ///< the driver is to look whether it serves an operation
+  uint32_t looks_ = 0;                  ///< used by the driver
 };
 
 }  // namespace sirtaki

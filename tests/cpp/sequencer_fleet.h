@@ -21,6 +21,7 @@ struct Told {
   Response response;
   uint64_t ordinal = 0;
   bool by_id = false;
+  std::string result;  ///< what the agreement carried
 
   const std::string& name() const { return response.base.name; }
 };
@@ -37,15 +38,18 @@ class Client final : Negotiation::Listener {
   std::vector<ErrorCode> codes;
   std::vector<int> left;  ///< ranks whose shutdown it was told
   int reports_by_id = 0;
+  int carries = 0;  ///< those of them with numbers
   int flushes = 0;
 
-  /// What it says to submit.
-  std::string submit(const Request& request) {
-    auto entry = std::make_unique<Entry>(Submission{request, {}, {}});
+  /// What it says to submit numbers that lie there.
+  std::string submit(const Request& request, const void* numbers = nullptr) {
+    auto entry = std::make_unique<Entry>(Submission{request, {numbers}, {}});
     Writer writer(entry->encoded);
     request.encode(writer);
     std::string message = negotiation.announcement(negotiation.add(std::move(entry)));
-    reports_by_id += Reader(message).get<Up>() == Up::kReady;
+    const Up kind = Reader(message).get<Up>();
+    reports_by_id += kind != Up::kRequest;
+    carries += kind == Up::kCarry;
     return message;
   }
 
@@ -76,7 +80,7 @@ class Client final : Negotiation::Listener {
     for (const Item& item : items) {
       // A response that comes again was told by its id.
       const bool by_id = !seen_.insert(item.response).second;
-      batch.push_back({*item.response, item.ordinal, by_id});
+      batch.push_back({*item.response, item.ordinal, by_id, item.result});
       const Request& base = item.response->base;
       if (changes_sets(base.kind)) sets_.change(base);
     }
@@ -96,14 +100,17 @@ class Fleet {
   explicit Fleet(int size, const EngineOptions& options = {})
       : Fleet(HostMap::single(size), options) {}
 
-  explicit Fleet(HostMap map, const EngineOptions& options = {})
+  explicit Fleet(HostMap map, const EngineOptions& options = {}, bool carries = false)
       : hosts(std::move(map)),
-        sequencer(hosts, options, [this](const Recipients& to, std::string_view message) {
-          for (int at = 0; at < to.members.size() && to.ranks.empty(); ++at) {
-            client(to.members.rank_at(at)).inbox.emplace_back(message);
-          }
-          for (int r : to.ranks) client(r).inbox.emplace_back(message);
-        }) {
+        sequencer(
+            hosts, options,
+            [this](const Recipients& to, std::string_view message) {
+              for (int at = 0; at < to.members.size() && to.ranks.empty(); ++at) {
+                client(to.members.rank_at(at)).inbox.emplace_back(message);
+              }
+              for (int r : to.ranks) client(r).inbox.emplace_back(message);
+            },
+            carries) {
     const int size = hosts.size();
     for (int r = 0; r < size; ++r) {
       clients.emplace_back(
@@ -115,8 +122,8 @@ class Fleet {
   int size() const { return static_cast<int>(clients.size()); }
 
   /// The rank submits; by short id if it knows one.
-  void submit(int rank, const Request& request) {
-    sequencer.receive(rank, client(rank).submit(request), now_ns);
+  void submit(int rank, const Request& request, const void* numbers = nullptr) {
+    sequencer.receive(rank, client(rank).submit(request, numbers), now_ns);
   }
 
   void submit_everywhere(const Request& request) {

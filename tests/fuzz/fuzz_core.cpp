@@ -84,8 +84,9 @@ std::string some_up(Data& data) {
     case 0:
       return some_bytes(data);
     case 1:
-      out.put(Up::kReady).put(data.ConsumeIntegralInRange<uint32_t>(0, 6));
-      return message;
+      out.put(data.ConsumeBool() ? Up::kReady : Up::kCarry);
+      out.put(data.ConsumeIntegralInRange<uint32_t>(0, 6));
+      return message + some_bytes(data);
     case 2:
       out.put(Up::kFlushed);
       return message;
@@ -101,12 +102,15 @@ void put_item(Data& data, Writer& out) {
   const bool full = data.ConsumeBool();
   out.put(full).put(data.ConsumeIntegralInRange<uint32_t>(0, 6));
   out.put(data.ConsumeIntegralInRange<uint64_t>(0, 3));
-  if (!full) return;
-  Response response;
-  response.base = some_request(data);
-  response.sizes = some_numbers(data);
-  response.joined = data.ConsumeBool();
-  out(response);
+  if (full) {
+    Response response;
+    response.base = some_request(data);
+    response.sizes = some_numbers(data);
+    response.joined = data.ConsumeBool();
+    response.carried = data.ConsumeIntegralInRange<uint32_t>(0, 32);
+    out(response);
+  }
+  out(data.ConsumeBool() ? some_bytes(data) : std::string());
 }
 
 std::string some_down(Data& data) {

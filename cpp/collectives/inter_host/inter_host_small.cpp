@@ -3,6 +3,7 @@
 #include <set>
 #include <vector>
 
+#include "collectives/collectives.h"
 #include "collectives/cursor.h"
 #include "collectives/inter_host/exchange_plan.h"
 #include "collectives/inter_host/inter_host.h"
@@ -140,6 +141,33 @@ void send_stream(InterHostNet& net, int rank, const Segments& stream) {
 
 void receive_stream(InterHostNet& net, int rank, const Segments& stream) {
   for (const Segment& piece : stream.list()) net.receive(rank, piece.data, piece.bytes);
+}
+
+void add_gathered(const Op& op, std::span<const int> on_hosts, const std::byte* numbers,
+                  size_t bytes, std::byte* result) {
+  const HostScales scales = scales_of(op);
+  const bool encodes = Form(op).encodes();
+  std::vector<std::byte> sums(on_hosts.size() * bytes);
+  std::byte* to = sums.data();
+  for (const int members : on_hosts) {
+    const auto source = [&](int m, size_t at) {
+      return numbers + static_cast<size_t>(m) * bytes + at;
+    };
+    const Scale& scale = scales.on_host;
+    const bool is_sum = encodes && members == 1 && scale.pre == 1.0 && scale.post == 1.0;
+    const Place target(to, 0);
+    if (is_sum) {
+      std::copy_n(numbers, bytes, to);
+    } else {
+      RangeReduce(op, scale, members).run({0, bytes}, target, source);
+    }
+    numbers += static_cast<size_t>(members) * bytes;
+    to += bytes;
+  }
+  const Place target(result, 0);
+  RangeReduce(op, scales.among_hosts, static_cast<int>(on_hosts.size()))
+      .run({0, bytes}, target,
+           [&](int h, size_t at) { return sums.data() + static_cast<size_t>(h) * bytes + at; });
 }
 
 HostScales scales_of(const Op& op) {

@@ -16,7 +16,7 @@ HostAggregator::HostAggregator(const HostMap& hosts, HostRange here)
 void HostAggregator::receive_up(const Reporters& from, std::string_view message, int64_t now_ns) {
   Reader in(message);
   const Up kind = in.get<Up>();
-  if (kind == Up::kReady) {
+  if (kind == Up::kReady || kind == Up::kCarry) {
     const Request* known = find_known(in.get<uint32_t>());
     return known == nullptr ? pass(from, message) : report(from, *known, message, now_ns);
   }
@@ -62,7 +62,10 @@ void HostAggregator::hold(const std::string& key, Pending& pending, Stretch who,
   Held& held = held_as(pending, message);
   held.from.add(from);
   held.members += who.size();
+  Reader in(message);
+  if (in.get<Up>() == Up::kCarry) pending.carried_as = in.get<uint32_t>();
   if (pending.reported.count() >= pending.members - joined(pending.set)) release(pending);
+  forget_if_taken();
 }
 
 HostAggregator::Held& HostAggregator::held_as(Pending& pending, std::string_view message) {
@@ -129,12 +132,15 @@ void HostAggregator::receive_down(std::string_view message) {
     case Down::kFlush:
       // The sequencer flushes again only after all ranks have forgotten the ids of the last flush.
       forgotten_ = std::exchange(known_, {});
+      offer_.reset();
       return;
     case Down::kTune:
     case Down::kShutdown:
     case Down::kMeet:
     case Down::kTell:
       return;
+    case Down::kOffer:
+      return learn_offer(in);
   }
 }
 
@@ -145,11 +151,13 @@ void HostAggregator::learn_batch(Reader& in) {
     const auto id = in.get<uint32_t>();
     const auto ordinal = in.get<uint64_t>();
     if (!full) {
+      in.get_string();  // its result
       if (const Request* known = find_known(id)) learn(*known, ordinal);
       continue;
     }
     Response response;
     in(response);
+    in.get_string();
     const Request& base = response.base;
     learn(base, ordinal);
     if (id == 0) continue;
@@ -180,12 +188,30 @@ void HostAggregator::learn_set(const Request& change) {
   release_all();
   std::erase_if(pending_, [&](const auto& pending) { return pending.second.set == set; });
   rosters_.forget(set);
+  offer_.reset();
   joined_.erase(set);
   sets_.change(change);
 }
 
+void HostAggregator::learn_offer(Reader& in) {
+  const auto id = in.get<uint32_t>();
+  const Request* known = find_known(id);
+  if (known == nullptr) return;
+  offer_ = {id, match_key(*known, in.get<uint64_t>())};
+  forget_if_taken();
+}
+
+/// A rank here that has numbers from rank 0, and has sent its own, has the result.
+void HostAggregator::forget_if_taken() {
+  if (!offer_) return;
+  const auto found = pending_.find(offer_->key);
+  if (found == pending_.end() || found->second.carried_as != offer_->id) return;
+  forget(std::exchange(offer_, {})->key);
+}
+
 /// The operation is decided: later reports of its name mean another operation.
 void HostAggregator::forget(const std::string& key) {
+  if (offer_ && offer_->key == key) offer_.reset();
   const auto found = pending_.find(key);
   if (found == pending_.end()) return;
   if (!found->second.held.empty()) release(found->second);

@@ -4,6 +4,7 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -68,7 +69,8 @@ class HostAggregator {
     Marks reported;  ///< by place in the set's roster, including those already sent
     int members;     ///< of the set, here
     std::vector<Held> held;
-    int64_t since_ns = 0;  ///< when the oldest of `held` came
+    int64_t since_ns = 0;     ///< when the oldest of `held` came
+    uint32_t carried_as = 0;  ///< the id under which a report carried numbers; 0: none did
   };
 
   void report(const Reporters& from, const Request& request, std::string_view message,
@@ -87,6 +89,8 @@ class HostAggregator {
   void learn_batch(Reader& in);
   void learn(const Request& request, uint64_t ordinal);
   void learn_set(const Request& change);
+  void learn_offer(Reader& in);
+  void forget_if_taken();
   const Request* find_known(uint32_t id) const;
 
   HostRange here_;
@@ -97,6 +101,12 @@ class HostAggregator {
   std::unordered_map<uint32_t, Request> forgotten_;   ///< ranks may still report these
   std::unordered_map<std::string, Pending> pending_;  ///< by match key
   std::deque<std::string> holding_;  ///< keys of held reports, oldest first; some are already sent
+  /// The latest offer of rank 0's numbers to a rank here: see Negotiation::use_offer.
+  struct Offer {
+    uint32_t id;
+    std::string key;
+  };
+  std::optional<Offer> offer_;
   std::vector<Report> out_;
 };
 

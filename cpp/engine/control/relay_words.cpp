@@ -71,7 +71,7 @@ void Relay::receive_report(const Peer& from, std::string_view body) {
   const Up kind = in.get<Up>();
   up_.push_back({std::move(reporters), std::move(message)});
   has_up_.store(true);
-  const bool urgent = kind != Up::kRequest && kind != Up::kReady;
+  const bool urgent = !reports(kind);
   if (urgent) context_.region->leader().urgent.store(1);
   context_.doorbell.ring(0, urgent ? kControl : kRequest);
 }

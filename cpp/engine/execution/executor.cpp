@@ -7,6 +7,7 @@
 #include "backends/immediate.h"
 #include "collectives/kinds.h"
 #include "engine/execution/row_exchange.h"
+#include "engine/requests/carried.h"
 #include "engine/requests/checks.h"
 
 namespace sirtaki {
@@ -110,7 +111,12 @@ void Executor::start(Flight& flight) {
   } else {
     add_streams(flight);
     const bool exchanges = traits_of(base.kind).layout == Layout::kExchanged;
-    flight.work = exchanges ? exchange(flight) : backend_.start(flight.op, flight.in, flight.out);
+    const std::string& result = flight.items[0].result;
+    if (!result.empty()) {
+      flight.work = immediately([&] { deliver_carried(flight.op, result, flight.out[0]); });
+    } else {
+      flight.work = exchanges ? exchange(flight) : backend_.start(flight.op, flight.in, flight.out);
+    }
   }
 }
 
@@ -135,17 +141,10 @@ void Executor::launch(const Flight& flight) {
 void Executor::add_streams(Flight& flight) {
   const Request& base = flight.base();
   const size_t members = sets_.ranks(base.set).size();
-  Op& op = flight.op;
-  op.kind = base.kind;
-  op.dtype = base.dtype;
-  op.reduce = base.reduce;
-  op.codec = base.codec;
-  op.scale = base.scale;
-  op.set = base.set;
-  op.root = sets_.index(base.set, base.root);
-  // Integers are divided during their reduction.
-  const bool scales = base.reduce == ReduceOp::kAverage && !is_integer(base.dtype);
-  if (scales) op.scale.post *= 1.0 / static_cast<double>(members);
+  const size_t chunk_bytes = flight.op.chunk_bytes;
+  flight.op = op_of(base, members);
+  flight.op.root = sets_.index(base.set, base.root);
+  flight.op.chunk_bytes = chunk_bytes;
   flight.in.resize(traits_of(base.kind).gives_each() ? members : 1);
   flight.out.resize(traits_of(base.kind).takes_each() ? members : 1);
   flight.zeros.reserve(flight.items.size());

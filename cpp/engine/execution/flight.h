@@ -16,6 +16,7 @@ struct Item {
   uint64_t ordinal = 0;
   std::unique_ptr<Entry> entry;
   uint64_t record = 0;  ///< its number in the flight recorder
+  std::string result;   ///< what the agreement carried; empty: the data are still to be moved
 };
 
 /// Operations that the sequencer wants to run together.

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -49,12 +50,20 @@ class Negotiation {
   /// Error(kInvalid) for a name in use.
   Entry& add(std::unique_ptr<Entry> entry);
   /// Its message to the sequencer (Up): the short id if all ranks know the request, else all of it.
-  std::string announcement(const Entry& entry) const;
+  /// Its numbers too, if they may travel so and nothing else waits: of many small operations rank 0
+  /// makes one, which moves fewer bytes through its host.
+  std::string announcement(Entry& entry) const;
   /// Undoes `add`, before any announcement.
   void withdraw(const Entry& entry);
 
   /// Takes a message (Down …). Throws if it is impossible.
   void receive(std::string_view message);
+
+  /// Whether rank 0 has offered its numbers of an operation.
+  bool has_offer() const { return offer_.has_value(); }
+  /// Completes that operation if this rank's numbers of it are on their way to rank 0, so that
+  /// both get the same result. No agreement on it comes then.
+  void use_offer();
 
   /// Drops and returns everything that waits.
   std::vector<std::unique_ptr<Entry>> drop();
@@ -71,6 +80,8 @@ class Negotiation {
   void receive_batch(Reader& in);
   void receive_items(Reader& in, std::vector<Item>& items);
   Item receive_item(Reader& in);
+  void receive_offer(Reader& in);
+  void drop_offer(const std::string& key);
   std::shared_ptr<const Response> response_of(uint32_t id) const;
   void follow_sets(const Request& base, uint64_t ordinal);
   void check(const Item& item);
@@ -84,6 +95,15 @@ class Negotiation {
   std::unordered_map<std::string, uint32_t> ids_;                    ///< by encoded request
   std::unordered_map<uint32_t, std::shared_ptr<const Response>> known_;
   std::map<int32_t, uint64_t> ordinals_;  ///< of the next unnamed request, by set
+
+  /// Of an operation that was not agreed on yet.
+  struct Offer {
+    uint32_t id;
+    uint64_t ordinal;
+    std::string numbers;
+    std::string key;
+  };
+  std::optional<Offer> offer_;  ///< not used yet
 };
 
 }  // namespace sirtaki

@@ -7,6 +7,7 @@
 
 #include "base/frames.h"
 #include "collectives/kinds.h"
+#include "engine/requests/carried.h"
 #include "transport/memory/region.h"
 
 namespace sirtaki {
@@ -227,6 +228,9 @@ std::string contradiction(const Response& response, const Request* own, const Pr
   if (changes_sets(base.kind)) return wrong_change(base, sets);
   if (traits.rooted && sets.index(base.set, base.root) < 0) return "its root is not in its set";
   if (std::string why = unsupported(*own, members); !why.empty()) return why;
+  if (response.carried > 0) {
+    if (std::string why = not_carried(*own, response.carried); !why.empty()) return why;
+  }
   const bool sized = traits.shapes == ShapeRule::kAllButFirst;
   return sized ? wrong_sizes(response, *own, members, static_cast<size_t>(index)) : "";
 }

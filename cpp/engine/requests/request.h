@@ -81,10 +81,12 @@ struct Response {
   std::vector<int64_t> sizes;  ///< allgather, gather: rows [tensor × members]; alltoall that the
                                ///< caller launches: rows [member × destination]
   bool joined = false;         ///< some members take part with zeros
+  uint32_t carried = 0;        ///< the bytes of a member's numbers that may travel with its report;
+                               ///< 0: they may not
 
   template <class Self, class Bytes>
   static void fields(Self& r, Bytes& bytes) {
-    bytes(r.base)(r.sizes)(r.joined);
+    bytes(r.base)(r.sizes)(r.joined)(r.carried);
   }
 };
 

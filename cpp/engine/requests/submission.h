@@ -28,6 +28,8 @@ struct Entry : Submission {
   explicit Entry(Submission&& submission) : Submission(std::move(submission)) {}
 
   uint64_t ordinal = 0;
+  uint32_t carried_as =
+      0;                  ///< the id under which its numbers were sent to rank 0; 0: they were not
   std::string no_memory;  ///< the error of `allocate`; empty: it had none
 };
 

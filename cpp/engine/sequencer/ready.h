@@ -28,11 +28,13 @@ class Ready {
   Batch take(int64_t fusion_bytes, const std::function<bool(int32_t set)>& may_go) {
     Batch batch = take_first(may_go);
     if (batch.empty()) return batch;
+    if (!batch[0]->result.empty()) return batch;
     const Request& base = batch[0]->base();
     int64_t bytes = bytes_of(base);
     take_all(batch, [&](const Pending& next) {
       const Request& its = next.base();
-      if (!can_fuse(base, its) || bytes + bytes_of(its) > fusion_bytes) return false;
+      if (!next.result.empty() || !can_fuse(base, its) || bytes + bytes_of(its) > fusion_bytes)
+        return false;
       bytes += bytes_of(its);
       return true;
     });

@@ -32,7 +32,8 @@ void Reports::report(Pending& pending, Stretch who, const Request& request) {
   mark(pending, who);
 }
 
-void Reports::report(Pending& pending, Stretch who, const IdCache::Known& known) {
+void Reports::report(Pending& pending, Stretch who, const KnownReport& report) {
+  const IdCache::Known& known = report.known;
   if (pending.reported.count() == 0) {
     pending.known = &known;
   } else if (pending.known != &known) {
@@ -40,6 +41,16 @@ void Reports::report(Pending& pending, Stretch who, const IdCache::Known& known)
     merge_known(pending, who, known);
   }
   mark(pending, who);
+  if (!report.numbers.empty()) keep(pending, who, report.numbers);
+}
+
+void Reports::keep(Pending& pending, Stretch who, std::string_view numbers) {
+  pending.numbers.resize(static_cast<size_t>(pending.members) * numbers.size());
+  for (int place = who.begin; place < who.end; ++place) {
+    numbers.copy(pending.numbers.data() + static_cast<size_t>(place) * numbers.size(),
+                 numbers.size());
+  }
+  pending.carriers += who.size();
 }
 
 void Reports::mark(Pending& pending, Stretch who) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -33,6 +34,10 @@ struct Pending {
   int absent = 0;                 ///< members that have joined without reporting it
   Request request;                ///< the request that was reported in full
   std::vector<Request> requests;  ///< the same by member if it has sizes, else empty
+  std::string numbers;            ///< those that reports carried, by place
+  int carriers = 0;               ///< members whose reports did
+  std::string result;             ///< the sum of all members' numbers, if all reports carried them
+  bool offered = false;           ///< who has still to report it has the others' numbers
   std::string error;
   int64_t since_ns = 0;
 
@@ -47,6 +52,12 @@ struct Pending {
 /// Why the members cannot run an operation that all of them have reported or joined without; empty
 /// if they can.
 std::string cannot_run(const Pending& pending, const ProcessSets& sets, const Joins& joins);
+
+/// What ranks report by a short id, and the numbers of each of them that came with it, if any.
+struct KnownReport {
+  const IdCache::Known& known;
+  std::string_view numbers;
+};
 
 /// Matches the ranks' reports of each operation. The cost of a report does not grow with the
 /// members of its set.
@@ -63,7 +74,7 @@ class Reports {
 
   /// Ranks report the operation in full, or by its id.
   void report(Pending& pending, Stretch who, const Request& request);
-  void report(Pending& pending, Stretch who, const IdCache::Known& known);
+  void report(Pending& pending, Stretch who, const KnownReport& report);
   /// A rank has joined: it will report no further operation.
   void join(int32_t set, int place);
 
@@ -87,6 +98,7 @@ class Reports {
 
  private:
   void mark(Pending& pending, Stretch who);
+  static void keep(Pending& pending, Stretch who, std::string_view numbers);
   void merge(Pending& pending, Stretch who, const Request& request);
   void merge_known(Pending& pending, Stretch who, const IdCache::Known& known);
   template <class Picks>

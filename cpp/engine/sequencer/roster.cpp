@@ -54,6 +54,15 @@ Stretch Roster::of_hosts(HostRange hosts) const {
   return {begins_[static_cast<size_t>(hosts.begin)], begins_[static_cast<size_t>(hosts.end)]};
 }
 
+std::vector<int> Roster::on_hosts() const {
+  std::vector<int> counts;
+  for (size_t host = 1; host < begins_.size(); ++host) {
+    const int members = begins_[host] - begins_[host - 1];
+    if (members > 0) counts.push_back(members);
+  }
+  return counts;
+}
+
 std::optional<uint64_t> Roster::next_ordinal(Stretch who) {
   ordinals_.resize(ranks_.size());
   const auto first = ordinals_.begin() + who.begin;

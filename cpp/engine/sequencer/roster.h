@@ -32,6 +32,8 @@ class Roster {
   /// Throws for hosts that do not exist.
   Stretch of_hosts(HostRange hosts) const;
   Stretch all() const { return {0, size()}; }
+  /// The numbers of members on the hosts that have any, in their order.
+  std::vector<int> on_hosts() const;
 
   /// Counts an unnamed request of each member of the stretch and returns its number; nothing if
   /// their counts differ.

@@ -5,6 +5,7 @@
 #include "collectives/kinds.h"
 #include "collectives/slots/stream_slots.h"
 #include "engine/observe/timeline.h"
+#include "engine/requests/carried.h"
 #include "transport/memory/region.h"
 
 namespace sirtaki {
@@ -12,30 +13,32 @@ namespace {
 
 constexpr auto kLargestChunk = static_cast<int64_t>(StreamSlots::most(Region::kWorldStreamBytes));
 
-/// The message to all members about an operation that they agree on.
-Response respond(const Pending& pending) {
-  Response response;
-  const Request& base = response.base = pending.request;
-  response.joined = !pending.whole();
-  if (!has_sizes(base)) return response;
+std::vector<int64_t> sizes_of(const Pending& pending) {
+  std::vector<int64_t> sizes;
+  const Request& base = pending.request;
+  if (!has_sizes(base)) return sizes;
   if (traits_of(base.kind).layout == Layout::kExchanged) {
     for (const Request& r : pending.requests) {
-      response.sizes.insert(response.sizes.end(), r.splits.begin(), r.splits.end());
+      sizes.insert(sizes.end(), r.splits.begin(), r.splits.end());
     }
   } else {
     for (size_t t = 0; t < base.shapes.size(); ++t) {
-      for (const Request& r : pending.requests) response.sizes.push_back(r.shapes[t][0]);
+      for (const Request& r : pending.requests) sizes.push_back(r.shapes[t][0]);
     }
   }
-  return response;
+  return sizes;
 }
 
 }  // namespace
 
-Sequencer::Sequencer(const HostMap& hosts, const EngineOptions& options, Send send)
+Sequencer::Sequencer(const HostMap& hosts, const EngineOptions& options, Send send, bool carries)
     : size_(hosts.size()),
       options_(options),
       send_(std::move(send)),
+      carries_(carries),
+      // Who has used an offer cannot learn any more that the operation has failed for rank 0.
+      offers_(carries && options.stall_shutdown_seconds <= 0),
+      rules_{.direct_hosts = options.direct_hosts},
       sets_(hosts.size()),
       cache_(options.cache_capacity),
       reports_(hosts, sets_, joins_),
@@ -56,7 +59,7 @@ void Sequencer::receive(const Reporters& from, std::string_view message, int64_t
   if (ended_) return;
   Reader in(message);
   const Up kind = in.get<Up>();
-  if (kind == Up::kRequest || kind == Up::kReady) return receive_report(from, kind, in, now_ns);
+  if (reports(kind)) return receive_report(from, kind, in, now_ns);
   if (from.ranks.size() != 1 || !from.hosts.empty()) {
     throw Error(ErrorCode::kInternal, "what one rank says is said by several");
   }
@@ -98,15 +101,21 @@ void Sequencer::receive_report(const Reporters& from, Up kind, Reader& in, int64
       base.kind == Kind::kJoin ? receive_join(rank, base) : report(who, base, reported, now_ns);
     }
   };
-  if (kind == Up::kReady) {
-    const IdCache::Known& known = cache_.at(in.get<uint32_t>());
-    return report_all(known.response.base, known);
+  if (kind == Up::kRequest) {
+    const Request request = Request::decode(in);
+    return report_all(request, request);
   }
-  const Request request = Request::decode(in);
-  report_all(request, request);
+  const IdCache::Known& known = cache_.at(in.get<uint32_t>());
+  const size_t bytes = in.rest().size();
+  if (bytes != (kind == Up::kCarry ? known.response.carried : 0)) {
+    throw Error(ErrorCode::kInternal, "a report with " + std::to_string(bytes) +
+                                          " bytes of numbers for " +
+                                          describe(known.response.base, 0));
+  }
+  report_all(known.response.base, KnownReport{known, in.rest()});
 }
 
-/// `reported`: the request in full, or what its id stands for.
+/// `reported`: the request in full, or a KnownReport.
 template <class Report>
 void Sequencer::report(Stretch who, const Request& base, const Report& reported, int64_t now_ns) {
   Roster& members = reports_.roster(base.set);
@@ -119,8 +128,23 @@ void Sequencer::report(Stretch who, const Request& base, const Report& reported,
       }
     }
     reports_.report(*pending, some, reported);
-    if (!fail_if_abandoned(*pending)) complete_if_all(*pending);
+    if (fail_if_abandoned(*pending)) return;
+    offer(*pending);
+    complete_if_all(*pending);
   });
+}
+
+/// Sends rank 0's numbers to the other one of two members, if that is all that it lacks: with its
+/// own it then has the result when rank 0 has.
+void Sequencer::offer(Pending& pending) {
+  const bool is_first = pending.reported.count() == 1 && pending.reported.contains(0);
+  if (!offers_ || !is_first || pending.carriers != 1 || pending.members != 2) return;
+  const Roster& members = reports_.roster(pending.set);
+  const bool known = pending.known != nullptr && cache_.is_current(*pending.known);
+  if (!known || members.rank_at(0) != 0 || pending.absent > 0) return;
+  const std::string numbers = pending.numbers.substr(0, pending.known->response.carried);
+  tell({members.rank_at(1)}, message_of(Down::kOffer, pending.known->id, pending.ordinal, numbers));
+  pending.offered = true;
 }
 
 Stretch Sequencer::member(int32_t set, int rank) {
@@ -166,7 +190,10 @@ void Sequencer::complete_if_all(Pending& pending) {
   if (timeline_ != nullptr) timeline_->negotiate_end(done->base(), done->ordinal);
   if (!done->error.empty()) return fail(*done, ErrorCode::kMismatch, done->error);
   const std::string why = cannot_run(*done, sets_, joins_);
-  if (why.empty()) return ready_.add(std::move(done));
+  if (why.empty()) {
+    if (done->known != nullptr && done->carriers == done->members) add_numbers(*done);
+    return ready_.add(std::move(done));
+  }
   const bool by_caller = done->whole() && done->base().kind == Kind::kAddSet;
   fail(*done, by_caller ? ErrorCode::kInvalid : ErrorCode::kInternal, why);
 }
@@ -216,7 +243,8 @@ bool Sequencer::dispatch(int64_t now_ns, const std::function<bool(int32_t set)>&
   const int32_t to = changes_sets(batch[0]->base().kind) ? 0 : batch[0]->set;
   std::string message = message_of(Down::kBatch, static_cast<uint32_t>(batch.size()));
   for (const auto& pending : batch) append_item(message, *pending);
-  send_to_set(to, message);
+  const bool others_have_it = batch[0]->offered && !batch[0]->result.empty();
+  others_have_it ? tell({0}, message) : send_to_set(to, message);
   if (cache_.full()) flush();  // after the batch, whose ids are forgotten, too
   return true;
 }
@@ -224,15 +252,36 @@ bool Sequencer::dispatch(int64_t now_ns, const std::function<bool(int32_t set)>&
 void Sequencer::append_item(std::string& out, Pending& pending) {
   Writer writer(out);
   if (pending.known != nullptr && cache_.is_current(*pending.known) && pending.whole()) {
-    writer.put(false).put(pending.known->id).put(pending.ordinal);
+    writer.put(false).put(pending.known->id).put(pending.ordinal).put_string(pending.result);
     return;
   }
   pending.expand_whole();
   apply_to_sets(pending);
   const Response response = respond(pending);
-  const uint32_t id = pending.whole() ? cache_.remember(response, pending.requests) : 0;
+  // Not all members are told of what was offered.
+  const bool is_known = pending.whole() && !pending.offered;
+  const uint32_t id = is_known ? cache_.remember(response, pending.requests) : 0;
   writer.put(true).put(id).put(pending.ordinal);
-  writer(response);
+  writer(response)(pending.result);
+}
+
+/// What all members get to know about an operation that they agree on.
+Response Sequencer::respond(const Pending& pending) {
+  Response response;
+  const Request& base = response.base = pending.request;
+  response.joined = !pending.whole();
+  response.sizes = sizes_of(pending);
+  if (!carries_ || response.joined) return response;
+  const size_t hosts = reports_.roster(pending.set).on_hosts().size();
+  const size_t bytes = carried_bytes(base, static_cast<size_t>(pending.members), hosts, rules_);
+  response.carried = static_cast<uint32_t>(bytes);
+  return response;
+}
+
+/// Adds the numbers that came with all members' reports.
+void Sequencer::add_numbers(Pending& pending) {
+  const Op op = op_of(pending.base(), static_cast<size_t>(pending.members));
+  pending.result = carried_sum(op, reports_.roster(pending.set).on_hosts(), pending.numbers);
 }
 
 void Sequencer::apply_to_sets(Pending& pending) {

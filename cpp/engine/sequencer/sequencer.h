@@ -20,6 +20,7 @@
 #include "engine/sequencer/joins.h"
 #include "engine/sequencer/ready.h"
 #include "engine/sequencer/reports.h"
+#include "transport/exchange_rules.h"
 #include "transport/hosts.h"
 
 namespace sirtaki {
@@ -37,8 +38,8 @@ class Sequencer {
   /// Delivers a message to its recipients.
   using Send = std::function<void(const Recipients& to, std::string_view message)>;
 
-  /// `hosts` must outlive it.
-  Sequencer(const HostMap& hosts, const EngineOptions& options, Send send);
+  /// `hosts` must outlive it. `carries`: the numbers of small sums may travel with reports.
+  Sequencer(const HostMap& hosts, const EngineOptions& options, Send send, bool carries = false);
 
   /// Sends all ranks the settings on which they must agree; the first call.
   void announce_settings();
@@ -98,6 +99,9 @@ class Sequencer {
   void remove_set(const Request& change);
   std::optional<std::string> missing_text(const Pending& pending, const StateOf& state_of);
   void append_item(std::string& out, Pending& pending);
+  Response respond(const Pending& pending);
+  void add_numbers(Pending& pending);
+  void offer(Pending& pending);
   void flush();
   void send_chunk_bytes(int64_t bytes);
   void send_to_set(int32_t set, std::string_view message);
@@ -106,6 +110,9 @@ class Sequencer {
   int size_;
   EngineOptions options_;
   Send send_;
+  const bool carries_;
+  const bool offers_;
+  const ExchangeRules rules_;
   Timeline* timeline_ = nullptr;
   std::unique_ptr<Autotuner> autotuner_;
   std::optional<ChunkPolicy> chunk_policy_;  ///< if the chunk is neither set nor tuned

@@ -10,10 +10,12 @@ Sequencing::Sequencing(RankContext& context, const Backend& backend, Control& co
       backend_(backend),
       control_(control),
       relay_(relay),
-      sequencer_(context.hosts, context.options,
-                 [this](const Recipients& to, std::string_view message) {
-                   control_.send_down(to, message);
-                 }) {}
+      sequencer_(
+          context.hosts, context.options,
+          [this](const Recipients& to, std::string_view message) {
+            control_.send_down(to, message);
+          },
+          backend.may_be_spared()) {}
 
 void Sequencing::receive_own(std::string_view message) {
   receive({{0}, {}}, message, now_ns());

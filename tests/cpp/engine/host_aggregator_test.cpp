@@ -35,7 +35,7 @@ std::string batch(const Request& base, uint32_t id, uint64_t ordinal = 0) {
   out.put(Down::kBatch).put(uint32_t{1}).put(true).put(id).put(ordinal);
   Response response;
   response.base = base;
-  out(response);
+  out(response)(std::string());
   return message;
 }
 
@@ -78,6 +78,47 @@ TEST_CASE("ranks that disagree are reported together, each as it is") {
   host.receive_up(2, up(sum_of("x", {4})), 0);
   host.receive_up(3, up(sum_of("x", {5})), 0);
   CHECK(host.take(0).size() == 2);
+}
+
+TEST_CASE("numbers that differ go to the sequencer one by one, and together") {
+  const HostMap hosts({0, 0, 1, 1});
+  HostAggregator host(hosts, {1, 2});
+  host.receive_down(batch(sum_of("x", {1}), 1));
+  const auto carry = [](const char* numbers) { return message_of(Up::kCarry, 1u) + numbers; };
+  host.receive_up(2, carry("four"), 0);
+  CHECK(host.take(0).empty());
+  host.receive_up(3, carry("five"), 0);
+  const auto reports = host.take(0);
+  REQUIRE(reports.size() == 2);
+  CHECK(reports[0].from == Reporters{{2}, {}});
+  CHECK(reports[1].message == carry("five"));
+  host.receive_down(message_of(Down::kBatch, 1u, false, 1u, uint64_t{0}, std::string("nine")));
+  host.receive_up(2, carry("four"), 0);
+  host.receive_up(3, carry("four"), 0);
+  CHECK(host.take(0).size() == 1);  // the same for both
+}
+
+TEST_CASE("an operation of which a rank has rank 0's numbers ends with its own") {
+  const HostMap hosts({0, 1, 1});
+  HostAggregator host(hosts, {1, 2});
+  Request added = testing::add_set({0, 1});
+  added.root = 7;
+  host.receive_down(batch(added, 0));
+  host.receive_down(batch(testing::in_set(sum_of("x", {1}), 7), 1));
+  const std::string carry = message_of(Up::kCarry, 1u) + "four";
+  const std::string offer = message_of(Down::kOffer, 1u, uint64_t{0}, std::string("five"));
+  for (const bool offer_first : {true, false, true}) {
+    if (offer_first) host.receive_down(offer);
+    host.receive_up(1, carry, 0);
+    if (!offer_first) host.receive_down(offer);
+    const auto reports = host.take(0);
+    REQUIRE(reports.size() == 1);
+    CHECK(reports[0].from == Reporters{{}, {{1, 2}}});  // and so it is the first of its name
+  }
+  host.receive_down(offer);
+  host.receive_up(1, ready(1), 0);
+  host.receive_up(1, ready(1), 0);
+  CHECK(host.take(0).back().from == Reporters{{1}, {}});  // the one before is not decided
 }
 
 TEST_CASE("unnamed operations are merged by their number") {

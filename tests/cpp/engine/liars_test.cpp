@@ -119,6 +119,11 @@ TEST_CASE("the sequencer refuses reports that no rank makes, and names who made 
   std::string flushed;
   Writer(flushed).put(Up::kFlushed);
   refused(1, flushed, "rank 1 has forgotten ids");
+  fleet.submit_everywhere(sum_of("known"));
+  fleet.settle();
+  const uint32_t known = fleet.client(1).negotiation.id_of(encoded(sum_of("known")));
+  refused(1, message_of(Up::kCarry, known) + "four",
+          "a report with 4 bytes of numbers for allreduce 'known'");
   for (const Kind kind : {Kind::kAllreduce, Kind::kAllgather}) {
     refused(2, asking(testing::in_set(named(kind, "x", {1}), 1)), "rank 2 asks");
   }
@@ -211,6 +216,11 @@ TEST_CASE("a decision that this rank did not ask for is found before anything is
   adasum.reduce = ReduceOp::kAdasum;
   adasum.dtype = Dtype::kI32;
   CHECK(contains(why(decided(adasum, {}, true), nullptr), "Adasum"));
+  Response carried = decided(sum);
+  carried.carried = 16;
+  CHECK(why(carried, &sum).empty());
+  carried.carried = 20;
+  CHECK(contains(why(carried, &sum), "no 20 bytes travel"));
 }
 
 TEST_CASE("numbers of rows that cannot be are found before anything is run") {
@@ -308,7 +318,7 @@ std::string batch(const std::vector<Response>& responses) {
   out.put(Down::kBatch).put(static_cast<uint32_t>(responses.size()));
   for (const Response& response : responses) {
     out.put(true).put(uint32_t{0}).put(uint64_t{0});
-    out(response);
+    out(response)(std::string());
   }
   return message;
 }
@@ -342,6 +352,23 @@ TEST_CASE("an engine fails all operations when rank 0 decides what was not asked
     std::string tune;
     Writer(tune).put(Down::kTune).put(bytes);
     expect_refused(tune, "a chunk cannot have");
+  }
+}
+
+TEST_CASE("a result of another size than the tensors is refused") {
+  Response carried = decided(sum_of("x"));
+  carried.carried = 16;
+  const std::string known =
+      message_of(Down::kBatch, 1u, true, 7u, uint64_t{0}, carried, std::string());
+  for (const std::string& result : {std::string(20, '\1'), std::string(12, '\1')}) {
+    testing::Client client(1, 2, [](std::string_view) {});
+    client.submit(sum_of("x"));
+    client.negotiation.receive(known);
+    const Floats values(4);
+    client.submit(sum_of("x"), values.data());
+    const std::string lie = message_of(Down::kBatch, 1u, false, 7u, uint64_t{0}, result);
+    CHECK_THROWS_WITH(client.negotiation.receive(lie), doctest::Contains("its result has"));
+    CHECK(client.errors.size() == 1);
   }
 }
 

@@ -55,6 +55,12 @@ std::string Planned::text() const {
          " in set " + std::to_string(set);
 }
 
+std::string Planned::name() const {
+  if (!recurs) return std::to_string(number);
+  return std::string(name_of(operation)) + " of " + std::to_string(floats) + " from " +
+         std::to_string(root) + " as " + sirtaki::name(codec);
+}
+
 Program Program::random(int size, std::mt19937_64& random) {
   constexpr Kind kKinds[] = {Kind::kAllreduce, Kind::kAllreduce,     Kind::kBroadcast,
                              Kind::kAllgather, Kind::kReducescatter, Kind::kAlltoall,
@@ -90,6 +96,8 @@ Program Program::random(int size, std::mt19937_64& random) {
       if (rounds) planned.codec = CodecId::kBF16;
       if (planned.operation == Kind::kAlltoall)
         planned.floats = std::min<size_t>(planned.floats, 64);
+      // Of a name there may be one at a time.
+      planned.recurs = program.window == 1;
     }
     program.list.push_back(std::move(planned));
   }
@@ -124,7 +132,7 @@ Begun::Begun(Engine& engine, const Planned& planned, int32_t set)
     return;
   }
   const auto members = static_cast<int64_t>(planned.ranks.size());
-  Request request = named(planned.operation, std::to_string(planned.number));
+  Request request = named(planned.operation, planned.name());
   request.set = set;
   request.root = planned.root;
   request.codec = planned.codec;

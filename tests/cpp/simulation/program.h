@@ -24,8 +24,10 @@ struct Planned {
   int root = 0;
   bool in_place = false;
   CodecId codec = CodecId::kNone;
+  bool recurs = false;  ///< it has the name of all that are like it
 
   bool concerns(int rank) const;
+  std::string name() const;
   std::string text() const;
 };
 
