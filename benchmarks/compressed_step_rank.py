@@ -39,7 +39,7 @@ _SYNC_EVERY = 50
 DILOCO = f"DiLoCo, every {_SYNC_EVERY} steps"
 DDP = f"DDP, {GLOO}"
 POWER_SGD = f"PowerSGD, {GLOO}"
-_INTERFACE = "eth0"
+INTERFACE = "eth0"
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -110,13 +110,13 @@ class Contender:
     def __call__(self, repeats: int) -> list[float]:
         """Return the seconds of so many steps."""
         seconds = []
-        before = _sent_bytes()
+        before = sent_bytes()
         for _ in range(repeats):
             start = time.perf_counter()
             self._step()
             seconds.append(time.perf_counter() - start)
         hvd.barrier()
-        self.sent_bytes += _sent_bytes() - before
+        self.sent_bytes += sent_bytes() - before
         return seconds
 
     def _step(self) -> None:
@@ -138,10 +138,10 @@ class Contender:
         return _loss(self._model(self.task.inputs), self.task.targets).item()
 
 
-def _sent_bytes() -> int:
+def sent_bytes() -> int:
     """Return what this host has sent; in /sys are the interfaces of whoever mounted it."""
     lines = Path("/proc/self/net/dev").read_text().splitlines()
-    (counters,) = (line.split(":")[1] for line in lines if line.strip().startswith(_INTERFACE))
+    (counters,) = (line.split(":")[1] for line in lines if line.strip().startswith(INTERFACE))
     return int(counters.split()[8])
 
 
@@ -163,15 +163,7 @@ def _trained(task: Task, name: str) -> tuple[nn.Module, torch.optim.Optimizer]:
     model = task.model()
     optimizer = torch.optim.SGD(model.parameters(), task.learning_rate, momentum=0.9)
     if name in (DDP, POWER_SGD):
-        # The hook's operations of several buckets come in another order on each rank of Gloo's.
-        buckets = {"bucket_cap_mb": 100} if name == POWER_SGD else {}
-        model = DistributedDataParallel(model, gradient_as_bucket_view=True, **buckets)
-        if name == POWER_SGD:
-            state = powersgd.PowerSGDState(
-                None, matrix_approximation_rank=2, start_powerSGD_iter=10
-            )
-            model.register_comm_hook(state, powersgd.powerSGD_hook)
-        return model, optimizer
+        return in_ddp(model, name), optimizer
     if name == DILOCO:
         return model, hvd.DiLoCo(optimizer, model, _SYNC_EVERY)
     compressions = {
@@ -184,6 +176,17 @@ def _trained(task: Task, name: str) -> tuple[nn.Module, torch.optim.Optimizer]:
     }
     names = model.named_parameters()
     return model, hvd.DistributedOptimizer(optimizer, names, compression=compressions[name])
+
+
+def in_ddp(model: nn.Module, name: str) -> DistributedDataParallel:
+    """Return DDP, if so named with PyTorch's PowerSGD hook."""
+    if name != POWER_SGD:
+        return DistributedDataParallel(model)
+    # The hook's operations of several buckets come in another order on each rank of Gloo's.
+    wrapped = DistributedDataParallel(model, bucket_cap_mb=100)
+    state = powersgd.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=10)
+    wrapped.register_comm_hook(state, powersgd.powerSGD_hook)
+    return wrapped
 
 
 def measure(task: Task, rounds: int, steps: int) -> dict[str, Any]:
@@ -203,7 +206,7 @@ def measure(task: Task, rounds: int, steps: int) -> dict[str, Any]:
 def main() -> None:
     folder, what, rounds, steps = Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
     torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = _INTERFACE
+    os.environ["GLOO_SOCKET_IFNAME"] = INTERFACE
     hvd.init()
     join_gloo(folder / f"gloo-{what}", hvd.rank(), hvd.size())
     result = measure({"digits": Digits, "transformer": Text}[what](), rounds, steps)

@@ -10,6 +10,7 @@ from typing import Any
 import balance
 import compressed_step
 import goodput
+import low_communication
 import predict
 import start
 from control_plane import rows as control_plane_rows
@@ -67,6 +68,9 @@ def write_summary(folder: Path) -> Path:
     forecasts = folder / "predict.json"
     if forecasts.exists():
         lines += _predict(json.loads(forecasts.read_text()))
+    rare = folder / "low_communication.json"
+    if rare.exists():
+        lines += _low_communication(json.loads(rare.read_text()))
     path = folder / "README.md"
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -179,6 +183,14 @@ def _predict(result: Result) -> list[str]:
     table = _markdown([predict.HEADER, *predict.rows(result["cases"])])
     title = "## Steps that were predicted from a trace of two ranks on one host"
     return [title, "", *table, "", *_targets(result), "", *_origin(result)]
+
+
+def _low_communication(result: Result) -> list[str]:
+    chosen = ", ".join(f"{k}={v}" for k, v in result["configuration"]["DiLoCo"].items())
+    lines = ["## Rare exchanges", "", f"`hvd.DiLoCo` with {chosen}.", ""]
+    for title, table in low_communication.tables(result["cases"]).items():
+        lines += [f"{title}:", "", *_markdown(table), ""]
+    return [*lines, *_targets(result), "", *_origin(result)]
 
 
 def _targets(result: Result) -> list[str]:

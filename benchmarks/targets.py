@@ -180,6 +180,31 @@ def check_predict(cases: dict[str, Any]) -> list[Check]:
     ]
 
 
+def check_low_communication(cases: dict[str, Any]) -> list[Check]:
+    """Return the targets of trainings with rare exchanges."""
+    steps, pair = cases["steps"]["contenders"], cases["pair"]["contenders"]
+    learnt = cases["losses"]
+    loss = statistics.mean(learnt["DiLoCo"]) / statistics.mean(learnt["float32"])
+    alone = 2 * pair["no exchange"]["mean"]
+    return [
+        at_least(
+            "float32's bytes a step to DiLoCo's",
+            400,
+            steps["float32"]["bytes"] / steps["DiLoCo"]["bytes"],
+        ),
+        at_most(
+            "DiLoCo's step of one without exchange",
+            1.05,
+            steps["DiLoCo"]["mean"] / steps["no exchange"]["mean"],
+        ),
+        at_most("DiLoCo's loss of the synchronous one", 1.01, loss),
+        *(
+            at_least(f"speed-up of two hosts at 1 Gbit/s, {name}", 1.9, alone / pair[name]["mean"])
+            for name in ("int8", "DiLoCo")
+        ),
+    ]
+
+
 def check_reproducible(cases: dict[str, Any]) -> list[Check]:
     """Return the targets of steps with exact sums, of the times without."""
     most = [1.8, 1.25, 1.7, 1.05]

@@ -162,6 +162,51 @@ def test_targets_of_predictions_are_of_half_of_them_and_of_the_worst(
     assert "| 2 hosts | int8 | 1000 ms | 1210 ms | 21.0% | latency |" in shown
 
 
+def test_targets_of_rare_exchanges_compare_with_the_synchronous_training(
+    targets: ModuleType, summary: ModuleType, tmp_path: Path
+) -> None:
+    def contenders(**means: float) -> dict[str, dict[str, float]]:
+        names = {"no_exchange": "no exchange", "float32": "float32", "int8": "int8"}
+        sent = {"no_exchange": 0.0, "float32": 1e6, "int8": 2.6e5, "DiLoCo": 2e3}
+        return {
+            names.get(name, name): {"mean": mean, "bytes": sent[name]}
+            for name, mean in means.items()
+        }
+
+    cases = {
+        "steps": {
+            "parameters": 580000,
+            "contenders": contenders(no_exchange=0.1, float32=0.3, DiLoCo=0.104),
+        },
+        "pair": {
+            "parameters": 10**7,
+            "contenders": contenders(no_exchange=1.0, float32=1.3, int8=1.1, DiLoCo=1.04),
+        },
+        "losses": {"steps": 2000, "float32": [1.5, 1.5, 1.5], "DiLoCo": [1.5, 1.52, 1.54]},
+    }
+    checks = {check.target: check.met for check in targets.check_low_communication(cases)}
+    assert checks == {
+        "float32's bytes a step to DiLoCo's at least 400": True,
+        "DiLoCo's step of one without exchange at most 1.05": True,
+        "DiLoCo's loss of the synchronous one at most 1.01": False,
+        "speed-up of two hosts at 1 Gbit/s, int8 at least 1.9": False,
+        "speed-up of two hosts at 1 Gbit/s, DiLoCo at least 1.9": True,
+    }
+    machine = dict.fromkeys(("cores", "cpu", "kernel", "load", "python"), 1)
+    result = {
+        "command": "this",
+        "machine": {**machine, "cache_bytes": 1, "versions": {}},
+        "configuration": {"DiLoCo": {"sync_every": 64}},
+        "cases": cases,
+        "targets": [],
+    }
+    (tmp_path / "low_communication.json").write_text(json.dumps(result))
+    shown = summary.write_summary(tmp_path).read_text()
+    assert "| DiLoCo | 104 ms | 1.04 | 2.0 | 500 |" in shown
+    assert "| DiLoCo | 1040 ms | 1.92 |" in shown
+    assert "| DiLoCo | 1.5000 | 1.5200 | 1.5400 | 1.5200 |" in shown
+
+
 @pytest.mark.job
 @pytest.mark.nightly
 def test_a_training_step_is_measured_on_two_ranks(tmp_path: Path, summary: ModuleType) -> None:
