@@ -45,19 +45,22 @@ void HostAggregator::report(Stretch who, const Reporters& from, const Request& r
   Roster& members = rosters_.of(request.set);
   members.number(who, request, [&](Stretch some, uint64_t ordinal) {
     const std::string key = match_key(request, ordinal);
-    Pending& pending = pending_.try_emplace(key, request.set, members, here_).first->second;
-    if (some.size() == who.size()) return hold(key, pending, some, from, message, now_ns);
-    hold(key, pending, some, {{members.rank_at(some.begin)}, {}}, message, now_ns);
+    const auto [found, is_new] = pending_.try_emplace(key, request.set, members, here_, turns_);
+    turns_ += is_new ? 1 : 0;
+    Pending& pending = found->second;
+    if (some.size() == who.size()) return hold(pending, some, from, message, now_ns);
+    hold(pending, some, {{members.rank_at(some.begin)}, {}}, message, now_ns);
   });
 }
 
-void HostAggregator::hold(const std::string& key, Pending& pending, Stretch who,
-                          const Reporters& from, std::string_view message, int64_t now_ns) {
+void HostAggregator::hold(Pending& pending, Stretch who, const Reporters& from,
+                          std::string_view message, int64_t now_ns) {
   if (pending.reported.contains_any(who)) return pass(from, message);  // this too
   pending.reported.add(who);
   if (pending.held.empty()) {
-    pending.since_ns = now_ns;
-    holding_.push_back(key);
+    const auto next = holding_.upper_bound(pending.turn);
+    pending.since_ns = next == holding_.end() ? now_ns : next->second->since_ns;
+    holding_.emplace_hint(next, pending.turn, &pending);
   }
   Held& held = held_as(pending, message);
   held.from.add(from);
@@ -87,16 +90,11 @@ void HostAggregator::release(Pending& pending) {
     out_.push_back({std::move(held.from), std::move(held.message)});
   }
   pending.held.clear();
-  while (!holding_.empty() && !is_held(holding_.front())) holding_.pop_front();
+  holding_.erase(pending.turn);
 }
 
 void HostAggregator::release_all() {
-  while (!holding_.empty()) release(pending_.at(holding_.front()));
-}
-
-bool HostAggregator::is_held(const std::string& key) const {
-  const auto found = pending_.find(key);
-  return found != pending_.end() && !found->second.held.empty();
+  while (!holding_.empty()) release(*holding_.begin()->second);
 }
 
 int HostAggregator::joined(int32_t set) const {
@@ -112,12 +110,12 @@ const Request* HostAggregator::find_known(uint32_t id) const {
 }
 
 std::vector<HostAggregator::Report> HostAggregator::take(int64_t now_ns) {
-  while (deadline() <= now_ns) release(pending_.at(holding_.front()));
+  while (deadline() <= now_ns) release(*holding_.begin()->second);
   return std::exchange(out_, {});
 }
 
 int64_t HostAggregator::deadline() const {
-  return holding_.empty() ? kNever : pending_.at(holding_.front()).since_ns + kHoldNs;
+  return holding_.empty() ? kNever : holding_.begin()->second->since_ns + kHoldNs;
 }
 
 // ---- From the sequencer ----
@@ -214,7 +212,11 @@ void HostAggregator::forget(const std::string& key) {
   if (offer_ && offer_->key == key) offer_.reset();
   const auto found = pending_.find(key);
   if (found == pending_.end()) return;
-  if (!found->second.held.empty()) release(found->second);
+  Pending& pending = found->second;
+  if (!pending.held.empty()) {
+    while (holding_.begin()->first < pending.turn) release(*holding_.begin()->second);
+    release(pending);
+  }
   pending_.erase(found);
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <limits>
 #include <map>
 #include <optional>
@@ -62,14 +61,18 @@ class HostAggregator {
   };
   /// An operation that ranks here have reported and that has not begun.
   struct Pending {
-    Pending(int32_t its_set, const Roster& roster, HostRange here)
-        : set(its_set), reported(roster.size()), members(roster.of_hosts(here).size()) {}
+    Pending(int32_t its_set, const Roster& roster, HostRange here, uint64_t its_turn)
+        : set(its_set),
+          turn(its_turn),
+          reported(roster.size()),
+          members(roster.of_hosts(here).size()) {}
 
     int32_t set;
+    uint64_t turn;   ///< in the order of first reports
     Marks reported;  ///< by place in the set's roster, including those already sent
     int members;     ///< of the set, here
     std::vector<Held> held;
-    int64_t since_ns = 0;     ///< when the oldest of `held` came
+    int64_t since_ns = 0;     ///< when the oldest of `held`, or of what follows them, came
     uint32_t carried_as = 0;  ///< the id under which a report carried numbers; 0: none did
   };
 
@@ -77,14 +80,13 @@ class HostAggregator {
               int64_t now_ns);
   void report(Stretch who, const Reporters& from, const Request& request, std::string_view message,
               int64_t now_ns);
-  void hold(const std::string& key, Pending& pending, Stretch who, const Reporters& from,
-            std::string_view message, int64_t now_ns);
+  void hold(Pending& pending, Stretch who, const Reporters& from, std::string_view message,
+            int64_t now_ns);
   Held& held_as(Pending& pending, std::string_view message);
   void pass(const Reporters& from, std::string_view message);
   void release(Pending& pending);
   void release_all();
   void forget(const std::string& key);
-  bool is_held(const std::string& key) const;
   int joined(int32_t set) const;
   void learn_batch(Reader& in);
   void learn(const Request& request, uint64_t ordinal);
@@ -100,7 +102,10 @@ class HostAggregator {
   std::unordered_map<uint32_t, Request> known_;       ///< kind, name and set of each short id
   std::unordered_map<uint32_t, Request> forgotten_;   ///< ranks may still report these
   std::unordered_map<std::string, Pending> pending_;  ///< by match key
-  std::deque<std::string> holding_;  ///< keys of held reports, oldest first; some are already sent
+  uint64_t turns_ = 0;
+  /// Operations with held reports, by turn. A rank's unnamed operations count in the order in which
+  /// they arrive, so a late report of an operation goes before those of later operations.
+  std::map<uint64_t, Pending*> holding_;
   /// The latest offer of rank 0's numbers to a rank here: see Negotiation::use_offer.
   struct Offer {
     uint32_t id;

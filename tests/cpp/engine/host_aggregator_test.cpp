@@ -149,6 +149,33 @@ TEST_CASE("nothing overtakes what the same rank said before") {
   CHECK(reports[1].message == flushed);
 }
 
+TEST_CASE("a late report of an unnamed operation goes before those of later operations") {
+  const HostMap hosts({0, 1, 1, 1});
+  const std::string first = up(sum_of("", {1})), second = up(sum_of("", {2}));
+  for (const bool fails : {false, true}) {
+    CAPTURE(fails);
+    HostAggregator host(hosts, {1, 2});
+    host.receive_up(1, first, 0);
+    int64_t now = HostAggregator::kHoldNs;
+    REQUIRE(host.take(now).size() == 1);  // rank 1's alone: the others are late
+    host.receive_up(1, second, ++now);
+    host.receive_up(2, first, ++now);
+    host.receive_up(2, second, ++now);
+    if (fails) {
+      std::string message;
+      Writer(message).put(Down::kError).put_string(match_key(sum_of("", {2}), 1));
+      host.receive_down(message);
+    }
+    const auto reports = host.take(fails ? now : host.deadline());
+    REQUIRE(reports.size() == 2);
+    CHECK(reports[0].message == first);
+    CHECK(reports[0].from == Reporters{{2}, {}});
+    CHECK(reports[1].message == second);
+    CHECK(reports[1].from == Reporters{{1, 2}, {}});
+    CHECK(host.deadline() == HostAggregator::kNever);
+  }
+}
+
 TEST_CASE("only the members of a process set on the host are waited for") {
   const HostMap hosts({0, 0, 1, 1, 0, 1});
   HostAggregator host(hosts, {1, 2});

@@ -56,6 +56,7 @@ std::string Planned::text() const {
 }
 
 std::string Planned::name() const {
+  if (unnamed) return "";
   if (!recurs) return std::to_string(number);
   return std::string(name_of(operation)) + " of " + std::to_string(floats) + " from " +
          std::to_string(root) + " as " + sirtaki::name(codec);
@@ -96,6 +97,7 @@ Program Program::random(int size, std::mt19937_64& random) {
       if (rounds) planned.codec = CodecId::kBF16;
       if (planned.operation == Kind::kAlltoall)
         planned.floats = std::min<size_t>(planned.floats, 64);
+      planned.unnamed = random() % 2 == 0;
       // Of a name there may be one at a time.
       planned.recurs = program.window == 1;
     }

@@ -24,7 +24,8 @@ struct Planned {
   int root = 0;
   bool in_place = false;
   CodecId codec = CodecId::kNone;
-  bool recurs = false;  ///< it has the name of all that are like it
+  bool recurs = false;   ///< it has the name of all that are like it
+  bool unnamed = false;  ///< and so matched by its order in the set
 
   bool concerns(int rank) const;
   std::string name() const;
