@@ -118,6 +118,19 @@ def test_what_cannot_be_between_hosts_is_refused() -> None:
         wrap(between="racks")()
 
 
+@several
+def test_a_process_set_and_between_hosts_exclude_each_other() -> None:
+    alone = hvd.add_process_set([0])
+    model = Model()
+    inner = torch.optim.SGD(model.parameters(), lr=LR)
+    of_one = hvd.DistributedOptimizer(inner, model.named_parameters(), process_set=alone)
+    own = hvd.DistributedOptimizer(inner, model.named_parameters())
+    for optimizer, sets in ((of_one, {}), (own, {"process_set": alone})):
+        with pytest.raises(ValueError, match='between="hosts" is for all ranks'):
+            hvd.DiLoCo(optimizer, model, 2, between="hosts", **sets)
+    hvd.remove_process_set(alone)
+
+
 def test_another_outer_optimizer() -> None:
     model = Model()
     optimizer: Any = hvd.DiLoCo(

@@ -212,8 +212,11 @@ def _require_hosts(optimizer: torch.optim.Optimizer, between: str, process_set: 
             'hvd.DiLoCo: between="hosts" needs an hvd.DistributedOptimizer, which averages '
             f"gradients within each host, got {type(optimizer).__name__}"
         )
-    if process_set is not global_process_set:
-        raise ValueError('hvd.DiLoCo: between="hosts" is for all ranks: leave process_set out')
+    if {process_set, optimizer._reduction.process_set} != {global_process_set}:
+        raise ValueError(
+            'hvd.DiLoCo: between="hosts" is for all ranks: leave process_set out, here and of the '
+            "DistributedOptimizer"
+        )
     if state.current_world().config.elastic:
         raise ValueError(
             'hvd.DiLoCo: between="hosts" is not for elastic jobs, in which hosts change; exchange '
