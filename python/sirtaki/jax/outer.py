@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from sirtaki.core.outer_schedule import OuterSchedule, cut_evenly, require_mix
+from sirtaki.core.outer import OuterSchedule, cut_evenly, require_mix
 from sirtaki.core.world.participants import size_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.jax.allreduce_ops import allreduce_tree

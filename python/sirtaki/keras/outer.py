@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sirtaki.core.operations.objects import broadcast_object
-from sirtaki.core.outer_schedule import (
+from sirtaki.core.outer import (
     PARAMETER,
     OuterSchedule,
     cut_evenly,

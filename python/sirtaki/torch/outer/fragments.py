@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from sirtaki.core.outer_schedule import cut_evenly
+from sirtaki.core.outer import cut_evenly
 
 
 class Fragment:

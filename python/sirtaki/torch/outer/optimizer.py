@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 
 from sirtaki.core.operations.objects import broadcast_object
-from sirtaki.core.outer_schedule import OuterSchedule, require_mix
+from sirtaki.core.outer import OuterSchedule, require_mix
 from sirtaki.core.world import state
 from sirtaki.core.world.participants import size_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set

@@ -12,7 +12,7 @@ from sirtaki.core.operations import codecs
 from sirtaki.core.operations.compression import compress_for
 from sirtaki.core.operations.reduce_ops import Average
 from sirtaki.core.operations.reduction import Reduction
-from sirtaki.core.outer_schedule import PARAMETER, OuterSchedule, require_equal
+from sirtaki.core.outer import PARAMETER, OuterSchedule, require_equal
 from sirtaki.core.world.process_sets import ProcessSet
 from sirtaki.torch.compression import Compressor, codec_of, feeds_back
 from sirtaki.torch.gradients.optimizer_state import broadcast_with_tensors, options_of
