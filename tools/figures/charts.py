@@ -169,6 +169,22 @@ def compressed() -> Chart:
     return Chart(result, "milliseconds of a step", rows)
 
 
+def rare_exchanges() -> Chart:
+    result = load("low_communication")
+    names = {"steps": "4 hosts at 100 Mbit/s", "pair": "2 hosts at 1 Gbit/s"}
+    rows: Rows = [
+        (
+            f"{name}, {result['cases'][case]['parameters'] / 1e6:.1f} M parameters",
+            {
+                contender: taken["mean"] * 1e3
+                for contender, taken in result["cases"][case]["contenders"].items()
+            },
+        )
+        for case, name in names.items()
+    ]
+    return Chart(result, "milliseconds of a step, mean", rows)
+
+
 def start() -> Chart:
     result = load("start")
     cases = result["cases"]["2 ranks, from the command to its end after an allreduce"]
@@ -211,6 +227,7 @@ CHARTS: dict[str, Callable[[], Chart]] = {
     "hosts": hosts,
     "slow-links": slow_links,
     "compressed": compressed,
+    "rare-exchanges": rare_exchanges,
     "start": start,
     "control-plane": control_plane,
     "caffe": caffe,
