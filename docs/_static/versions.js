@@ -1,5 +1,5 @@
 // Lets a reader change to the same page of another version. The file versions.json, beside the folders of all
-// versions, lists these folders, the newest first: ["0.2.0", "0.1.0"]. Without that file this version is the only one.
+// versions, lists these folders, the newest first: ["1.1.0", "1.0.0"]. Without that file this version is the only one.
 (async () => {
   const place = document.querySelector('.versions')
   if (!place || location.protocol === 'file:') return

@@ -3,7 +3,7 @@
 Tried: Python runs it with a stand-in for Spack's modules. Not tried: Spack itself.
 
 For Spack 1.0 or newer. Copy this file to packages/py_sirtaki/package.py of a repository of yours,
-change to the folder where `make wheels` has put sirtaki-0.1.0.tar.gz, and run:
+change to the folder where `make wheels` has put sirtaki-1.0.0rc1.tar.gz, and run:
 spack install --no-checksum py-sirtaki +torch
 """
 
@@ -17,12 +17,12 @@ class PySirtaki(PythonPackage):
     """Data-parallel training with Horovod's API on PyTorch, TensorFlow, Keras, JAX and NumPy."""
 
     homepage = "https://example.org/sirtaki"  # where your source is
-    url = f"file://{Path.cwd()}/sirtaki-0.1.0.tar.gz"
+    url = f"file://{Path.cwd()}/sirtaki-1.0.0rc1.tar.gz"
     manual_download = True
 
     license("Apache-2.0")
 
-    version("0.1.0")
+    version("1.0.0rc1")
 
     variant("torch", default=False, description="With PyTorch")
     variant("mpi", default=False, description="With the collectives of an MPI")

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import sirtaki
+
 # Horovod's version; libraries compare it before they use a feature.
 HOROVOD_VERSION = "0.28.1"
+
+
+def both_versions() -> str:
+    """Return the line that explains why there are two versions."""
+    return f"(the interface of Horovod {HOROVOD_VERSION}, by Sirtaki {sirtaki.__version__})"
 
 
 def second_owner_of_horovod(folder: Path) -> str | None:

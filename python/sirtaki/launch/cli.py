@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import sirtaki
+from sirtaki.interface import both_versions
 from sirtaki.launch.errors import FAILED, ONLY_LINUX, USAGE
 
 
@@ -105,7 +106,8 @@ def _main(arguments: Sequence[str]) -> int:
         print(_usage())
         return 0
     if name in ("-v", "--version"):
-        print(sirtaki.__version__)
+        print(sirtaki.__version__)  # scripts compare the first line
+        print(both_versions(), file=sys.stderr)
         return 0
     if name not in _SUBCOMMANDS:
         from sirtaki.launch.flags.guesses import guess_of

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 import sirtaki
-from sirtaki.interface import HOROVOD_VERSION
+from sirtaki.interface import HOROVOD_VERSION, both_versions
 from sirtaki.launch.elastic.settings import Elastic
 from sirtaki.launch.errors import FAILED, STALLED, LaunchError
 from sirtaki.launch.flags.flags import read_flags
@@ -51,11 +51,9 @@ def run(arguments: Sequence[str], prog: str) -> int:
 def _run(arguments: Sequence[str], prog: str) -> int:
     args = make_parser(prog).parse_args(arguments)
     if args.version:
-        if prog == "horovodrun":
-            _show(HOROVOD_VERSION)  # scripts compare the first line
-            _say(f"(the interface of Horovod {HOROVOD_VERSION}, by Sirtaki {sirtaki.__version__})")
-        else:
-            _show(sirtaki.__version__)
+        # Scripts compare the first line.
+        _show(HOROVOD_VERSION if prog == "horovodrun" else sirtaki.__version__)
+        _say(both_versions())
         return 0
     if args.check_build:
         from sirtaki.doctor.check_build import print_check_build
