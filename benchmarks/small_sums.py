@@ -14,11 +14,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hosts import HERE, bed_of, reason_to_skip
 from output import RESULTS, write_result
+from targets import BEFORE, NOW, check_small_sums
 
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.report import show_bytes, show_seconds
@@ -28,7 +30,6 @@ sys.path.insert(0, str(HERE.parent))
 from tests.hosts.bed import SSH_PORT, Bed
 
 _LIMIT = 120.0
-_THIS, _OTHER = "this", "other"
 _HOROVODRUN = "import sys; from sirtaki.launch.cli import horovodrun; sys.exit(horovodrun())"
 
 Result = dict[str, Any]
@@ -44,18 +45,21 @@ def main(arguments: Sequence[str]) -> int:
     args = parser.parse_args(arguments)
     if (reason := reason_to_skip()) is not None:
         raise SystemExit(f"no bed of virtual hosts here: {reason}")
-    pythons = {_OTHER: args.other, _THIS: sys.executable}
+    pythons = {BEFORE: args.other, NOW: sys.executable}
     facts = machine_facts()
     cases = {
         f"{hosts} hosts": measure(hosts, args.latency, args.rounds, pythons) for hosts in args.hosts
     }
-    print("\n".join(show(cases)))
+    checks = check_small_sums(cases)
+    print("\n".join([*aligned(rows(cases)), *(check.line() for check in checks)]))
+    given = ["OTHER_PYTHON" if word == args.other else word for word in arguments]
     result = {
         "benchmark": "small_sums",
-        "command": shlex.join(["python", "benchmarks/small_sums.py", *arguments]),
+        "command": shlex.join(["python", "benchmarks/small_sums.py", *given]),
         "machine": facts,
         "latency_seconds": args.latency * 1e-6,
         "cases": cases,
+        "targets": [asdict(check) for check in checks],
     }
     write_result(Path(args.output) / "small_sums.json", result)
     return 0
@@ -70,7 +74,7 @@ def measure(hosts: int, latency: int, rounds: int, pythons: dict[str, str]) -> R
                 file = folder / "result.json"
                 launch(bed, python, [python, str(HERE / "small_sums_rank.py"), str(file)])
                 taken[name].append(json.loads(file.read_text()))
-    sizes = taken[_THIS][0]
+    sizes = taken[NOW][0]
     return {
         size: {
             way: {
@@ -122,16 +126,16 @@ def late_switch(bed: Bed, folder: Path, microseconds: int) -> Iterator[None]:
             switch.kill()
 
 
-def show(cases: Result) -> list[str]:
-    """Return a table, and what of the time is left."""
-    rows = [["", "", "", *(_OTHER, _THIS), "ratio"]]
+def rows(cases: Result) -> list[list[str]]:
+    """Return a table with its header: seconds of both versions, and what of the time is left."""
+    lines = [["", "", "", BEFORE, NOW, "ratio"]]
     for hosts, by_size in cases.items():
         for size, by_way in by_size.items():
             for way, seconds in by_way.items():
-                before, after = seconds[_OTHER], seconds[_THIS]
+                before, after = seconds[BEFORE], seconds[NOW]
                 shown = [show_seconds(before), show_seconds(after), f"{after / before:.2f}"]
-                rows.append([hosts, show_bytes(int(size)), way, *shown])
-    return aligned(rows)
+                lines.append([hosts, show_bytes(int(size)), way, *shown])
+    return lines
 
 
 if __name__ == "__main__":

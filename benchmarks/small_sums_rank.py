@@ -14,6 +14,8 @@ import numpy as np
 
 import sirtaki as hvd
 
+IN_A_ROW, AT_ONCE = "one after another", "begun at once"
+
 _SIZES = (4, 4 << 10, 16 << 10)
 _WARM = 50
 _REPEATS = 400
@@ -28,7 +30,7 @@ def main() -> None:
         data = np.zeros(size // 4, np.float32)
         for _ in range(_WARM):
             total(data)
-        result[str(size)] = {"one after another": in_a_row(data), "begun at once": at_once(data)}
+        result[str(size)] = {IN_A_ROW: in_a_row(data), AT_ONCE: at_once(data)}
     if hvd.rank() == 0:
         Path(sys.argv[1]).write_text(json.dumps(result))
     hvd.shutdown()

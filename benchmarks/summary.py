@@ -12,6 +12,7 @@ import compressed_step
 import goodput
 import low_communication
 import predict
+import small_sums
 import start
 from control_plane import rows as control_plane_rows
 from refused import REFUSED
@@ -71,6 +72,9 @@ def write_summary(folder: Path) -> Path:
     rare = folder / "low_communication.json"
     if rare.exists():
         lines += _low_communication(json.loads(rare.read_text()))
+    small = folder / "small_sums.json"
+    if small.exists():
+        lines += _small_sums(json.loads(small.read_text()))
     path = folder / "README.md"
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -190,6 +194,13 @@ def _low_communication(result: Result) -> list[str]:
     lines = ["## Rare exchanges", "", f"`hvd.DiLoCo` with {chosen}.", ""]
     for title, table in low_communication.tables(result["cases"]).items():
         lines += [f"{title}:", "", *_markdown(table), ""]
+    return [*lines, *_targets(result), "", *_origin(result)]
+
+
+def _small_sums(result: Result) -> list[str]:
+    late = show_seconds(result["latency_seconds"])
+    lines = [f"## Small sums between hosts, {late} one way", ""]
+    lines += [*_markdown(small_sums.rows(result["cases"])), ""]
     return [*lines, *_targets(result), "", *_origin(result)]
 
 

@@ -10,6 +10,7 @@ from models import BACKWARD_SHARE, COMPUTE_SECONDS, LAYERS
 from mpi_jobs import INTEL_MPI, MPICH
 from peers import GLOO, OPEN_MPI
 from refused import REFUSED
+from small_sums_rank import IN_A_ROW
 from torch_distributed_rank import ALL_REDUCE, FSDP2, HOROVOD, MOVES, ROUND_TRIP
 from torch_distributed_rank import DDP as DDP_STEP
 from train_rank import AFTER, BARRIER, DDP, GROUPED, OURS
@@ -20,6 +21,7 @@ from sirtaki.observe.report import show_bytes, show_seconds
 
 KEPT = "memory kept"
 GIVEN_BACK = "memory given back"
+BEFORE, NOW = "before", "now"
 
 _MIB = 1 << 20
 _LATENCY_SECONDS = 30e-6
@@ -202,6 +204,20 @@ def check_low_communication(cases: dict[str, Any]) -> list[Check]:
             at_least(f"speed-up of two hosts at 1 Gbit/s, {name}", 1.9, alone / pair[name]["mean"])
             for name in ("int8", "DiLoCo")
         ),
+    ]
+
+
+def check_small_sums(cases: dict[str, Any]) -> list[Check]:
+    """Return the targets of small sums, one after another, of an earlier version's time."""
+    return [
+        at_most(
+            f"{hosts}, {show_bytes(int(size))}, of the time {BEFORE}",
+            0.7,
+            by_way[IN_A_ROW][NOW] / by_way[IN_A_ROW][BEFORE],
+        )
+        for hosts, by_size in cases.items()
+        for size, by_way in by_size.items()
+        if int(size) <= 4 << 10
     ]
 
 
