@@ -8,6 +8,7 @@ import xml.etree.ElementTree as Tree
 import pytest
 
 from tests import needs
+from tests.pages import ROOT
 from tools.figures import boxes, exchange, plot, svg, terminal
 from tools.figures.charts import CHARTS
 
@@ -133,3 +134,27 @@ def test_the_terminal_of_the_readme_shows_what_is_printed_today() -> None:
     printed = [line.words for scene in terminal.record_all() for line in scene]
     assert len(kinds(printed)) >= len(lasting)
     assert kinds(rows(terminal.FILE.read_text())) == kinds(printed)
+
+
+# Numbers, but for sizes and rates, which say what was measured.
+FIGURE = re.compile(r"(?<![\w.,])(\d[\d,]*(?:\.\d+)?)(?! ?(?:[GMK]i?B|[GM]bit|million|bytes))\b")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    re.findall(
+        r"^```\{chart\} (\S+)\n:alt: (.*)$",
+        (ROOT / "docs/design/benchmarks.md").read_text(),
+        re.MULTILINE,
+    ),
+)
+def test_the_text_beside_a_chart_has_its_numbers(name: str, text: str) -> None:
+    chart = CHARTS[name]()
+    if chart.curves:
+        return
+    shown = [value for _, numbers in chart.rows for value in numbers.values()]
+    cases = " ".join(case for case, _ in chart.rows)
+    for figure in FIGURE.findall(text):
+        decimals = len(figure.partition(".")[2])
+        known = {f"{value:.{decimals}f}" for value in shown}
+        assert figure in known or re.search(rf"\b{figure}\b", cases), f"{name}: {figure}"
