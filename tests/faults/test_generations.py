@@ -85,7 +85,7 @@ print(len(met))
     [
         pytest.param(ONE_HOST, False, id="one host"),
         pytest.param(TWO_HOSTS, False, id="two hosts", marks=pytest.mark.slow),
-        pytest.param((0, 1, 1), True, id="encrypted", marks=pytest.mark.slow),
+        pytest.param((0, 1, 1), True, id="encrypted", marks=pytest.mark.nightly),
     ],
 )
 def test_twenty_engines_with_process_sets_are_right_on_the_links_of_one_meeting(

@@ -87,7 +87,7 @@ def run(job: Job, tmp_path: Path, how: str) -> str:
         "raise",
         "MemoryError",
         pytest.param("sys.exit(3)", marks=pytest.mark.slow),
-        pytest.param("sys.exit(0)", marks=pytest.mark.slow),
+        pytest.param("sys.exit(0)", marks=pytest.mark.nightly),
         "in a thread",
     ],
 )

@@ -59,7 +59,7 @@ def lived(
     [
         "script",
         pytest.param("file", marks=pytest.mark.slow),
-        pytest.param("pods", marks=pytest.mark.slow),
+        pytest.param("pods", marks=pytest.mark.nightly),
     ],
 )
 def test_a_host_gets_more_slots_and_fewer(job: Job, tmp_path: Path, way: str) -> None:

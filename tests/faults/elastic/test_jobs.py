@@ -84,7 +84,7 @@ def test_a_process_in_a_long_call_or_held_by_a_debugger_is_healthy(job: Job) -> 
         "localhost:1,127.0.0.1:2",
         # Their leader waits for the dead one until the time to meet is over.
         pytest.param("localhost:3", marks=pytest.mark.slow),
-        pytest.param("127.0.0.1:2,localhost:1", marks=pytest.mark.slow),
+        pytest.param("127.0.0.1:2,localhost:1", marks=pytest.mark.nightly),
     ],
 )
 def test_a_process_may_die_while_its_world_meets(job: Job, hosts: str) -> None:

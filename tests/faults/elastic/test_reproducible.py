@@ -50,7 +50,11 @@ def check_parts(done: subprocess.CompletedProcess[str], steps: range) -> None:
 
 @pytest.mark.parametrize(
     "model",
-    ["transformer", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lenet", "norm"))],
+    [
+        "transformer",
+        pytest.param("lenet", marks=pytest.mark.slow),
+        pytest.param("norm", marks=pytest.mark.nightly),
+    ],
 )
 def test_any_number_of_ranks_gives_the_same_bits(job: Job, model: str) -> None:
     found = set()

@@ -34,8 +34,8 @@ def ends(job: Job, **extra: str) -> list[str]:
     [
         ("after it has joined", ["0", "2"]),
         pytest.param("in the last batch of all", ["0", "2"], marks=pytest.mark.slow),
-        pytest.param("before it commits the last batch", ["1", "2"], marks=pytest.mark.slow),
-        pytest.param("before it joins", ["1", "2"], marks=pytest.mark.slow),
+        pytest.param("before it commits the last batch", ["1", "2"], marks=pytest.mark.nightly),
+        pytest.param("before it joins", ["1", "2"], marks=pytest.mark.nightly),
         pytest.param("before all have the same state", ["1", "2"], marks=pytest.mark.slow),
     ],
 )

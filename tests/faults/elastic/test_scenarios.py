@@ -73,7 +73,10 @@ def test_the_job_shrinks_to_min_np_without_spares(job: Job, framework: str) -> N
     assert ends(done) == {"2 1"}
 
 
-@pytest.mark.parametrize("how", ["raise", "exit", "kill"])
+@pytest.mark.parametrize(
+    "how",
+    [*(pytest.param(how, marks=pytest.mark.nightly) for how in ("raise", "exit")), "kill"],
+)
 def test_the_failure_of_all_ranks_ends_the_job(job: Job, framework: str, how: str) -> None:
     extra = {"FRAMEWORK": framework, "FAULTS": f"{how}:all@5"}
     done = job.run(*TWO_HOSTS, "--min-np", "1", *ALONE, *PROGRAM, limit=LIMIT, **extra)
