@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hosts import HERE, bed_of, launch, reason_to_skip
-from low_communication_rank import DILOCO, FLOAT32, LARGE, OPTIONS, SMALL, train
+from low_communication_rank import DILOCO, FLOAT32, LARGE, OPTIONS, RATE, SMALL, train
 from output import RESULTS, write_result
 from targets import Check, check_low_communication
 
@@ -29,7 +29,7 @@ Result = dict[str, Any]
 
 _STEPS = 2000
 _SEEDS = (0, 1, 2)
-_RATES = (1e-3, 2e-3, 4e-3)
+_RATES = (2e-3, 4e-3, 8e-3)
 _RANKS = 4
 
 
@@ -53,7 +53,11 @@ def main(arguments: Sequence[str]) -> int:
         "benchmark": "low_communication",
         "command": shlex.join(["python", "benchmarks/low_communication.py", *arguments]),
         "machine": machine_facts(),
-        "configuration": {"DiLoCo": shown, "small": SMALL._asdict(), "large": LARGE._asdict()},
+        "configuration": {
+            "DiLoCo": {**shown, "rate": RATE},
+            "small": SMALL._asdict(),
+            "large": LARGE._asdict(),
+        },
         "cases": cases,
         "targets": [asdict(check) for check in checks],
     }
@@ -85,7 +89,7 @@ def losses(steps: int) -> Result:
         "rates": {str(rate): found for rate, found in tried.items()},
         "rate": best,
         FLOAT32: [tried[best], *(loss(FLOAT32, seed, best) for seed in _SEEDS[1:])],
-        DILOCO: [loss(DILOCO, seed, best) for seed in _SEEDS],
+        DILOCO: [loss(DILOCO, seed, RATE) for seed in _SEEDS],
     }
 
 
