@@ -11,14 +11,7 @@ from sirtaki.hang.analysis import analyse
 from sirtaki.hang.answers import Job, compare, job_of
 from sirtaki.hang.report import report, report_of_progress, spans
 from sirtaki.launch.flags.guesses import CommandParser
-from sirtaki.questions.asking import (
-    JOB_HELP,
-    SeveralJobs,
-    UnknownJob,
-    ask_launcher,
-    find,
-    launched_here,
-)
+from sirtaki.questions.asking import JOB_HELP, UnknownJob, ask_launcher, find_launched
 from sirtaki.questions.collect import collect
 from sirtaki.questions.messages import Question
 from sirtaki.rendezvous.words import printable
@@ -32,12 +25,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run `sirtaki hang …`; returns 0, 1 if no rank answered, or 2."""
     args = make_parser().parse_args(arguments)
     try:
-        job = find(args.job)[0].record.job
+        job, _ = find_launched(args.job)
     except UnknownJob as error:
-        job = "" if isinstance(error, SeveralJobs) else launched_here(args.job)
-        if not job:
-            print(f"sirtaki hang: error: {error}", file=sys.stderr)
-            return 2
+        print(f"sirtaki hang: error: {error}", file=sys.stderr)
+        return 2
     began = time.monotonic()
     earlier, _ = _look(job, args.patience)
     time.sleep(_BETWEEN_SECONDS)

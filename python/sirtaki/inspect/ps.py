@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import sys
 import time
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sirtaki.launch.flags.guesses import CommandParser
-from sirtaki.questions.asking import NoAnswer, UnknownJob, ask, find, jobs
+from sirtaki.questions.asking import NoAnswer, UnknownJob, ask, find, jobs, launchers
 from sirtaki.questions.messages import Question
 from sirtaki.rendezvous.host.presence import Presence, require_trusted
 from sirtaki.rendezvous.words import aligned, printable, write_numbers
@@ -36,7 +37,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="sirtaki ps",
         description="List your running jobs on this machine, whoever started them; with JOB, "
-        "show what each of its ranks is doing. A job appears once it has called init().",
+        "show what each of its ranks is doing. A job appears once it has called init(), and on its "
+        "launcher's machine before.",
     )
     parser.add_argument("job", nargs="?", help="a name in the list, or a rank's process id")
     return parser
@@ -49,11 +51,15 @@ def _list() -> int:
         print(f"sirtaki ps: error: {error}", file=sys.stderr)
         return 2
     rows: list[Sequence[str]] = [_HEADINGS]
-    for job, ranks in jobs().items():
+    known = jobs()
+    for job, ranks in known.items():
         first = ranks[0].record
         here = f"{write_numbers(one.record.rank for one in ranks)} of {len(first.hostnames)}"
         since, command = _since(first.started), _command(first.command)
         rows.append([printable(each) for each in (job, here, since, command)])
+    for job, pid in launchers().items():
+        if job not in known:
+            rows.append([printable(each) for each in (job, "launcher", "", _command(_words(pid)))])
     print("\n".join(aligned(rows, left=True)))
     return 0
 
@@ -75,6 +81,14 @@ def _show(ranks: Sequence[Presence]) -> int:
 def _since(started: float) -> str:
     seconds = max(0, int(time.time() - started))
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def _words(pid: int) -> list[str]:
+    """Return the command line of a process, empty if it has ended."""
+    with contextlib.suppress(OSError):
+        text = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+        return text.rstrip("\0").split("\0")
+    return []
 
 
 def _command(words: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from sirtaki.inspect.live import screen
 from sirtaki.inspect.live.view import Looks, table
 from sirtaki.launch.flags.guesses import CommandParser
-from sirtaki.questions.asking import JOB_HELP, UnknownJob, find
+from sirtaki.questions.asking import JOB_HELP, UnknownJob, find_launched
 from sirtaki.rendezvous.words import printable
 
 
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     if args.port is not None and not args.web:
         parser.error("--port is of the page: give --web too")
     try:
-        job = find(args.job)[0].record.job
+        job, _ = find_launched(args.job)
     except UnknownJob as error:
         print(f"sirtaki top: error: {error}", file=sys.stderr)
         return 2

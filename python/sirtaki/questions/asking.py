@@ -76,6 +76,11 @@ def find(name: str | None) -> list[Presence]:
         require_trusted()
     except PermissionError as error:
         raise UnknownJob(str(error)) from None
+    if not found and (job := launched_here(name)):
+        raise UnknownJob(
+            f"job {job} was started here, and all of its ranks are on other hosts: run this on one "
+            "of them. `sirtaki hang`, `top` and `trace` ask them from here"
+        )
     if not known:
         which = "" if name is None else f" {name!r}"
         raise UnknownJob(f"no running job{which}: no job of yours is running on this machine")
@@ -84,6 +89,26 @@ def find(name: str | None) -> list[Presence]:
         raise UnknownJob(f"no running job {name!r}; running: {names}")
     several = "several jobs are running" if name is None else f"{name!r} fits several jobs"
     raise SeveralJobs(f"{several}: {names}; name one of them (`sirtaki ps` shows what each runs)")
+
+
+def find_launched(name: str | None) -> tuple[str, list[Presence]]:
+    """Return a job and its local ranks, which are none if only its launcher runs here.
+
+    Args:
+        name: As for `find`; without local ranks, a prefix of the job's name or None.
+
+    Raises:
+        UnknownJob: No job matches, or several do.
+    """
+    try:
+        ranks = find(name)
+    except SeveralJobs:
+        raise
+    except UnknownJob:
+        if job := launched_here(name):
+            return job, []
+        raise
+    return ranks[0].record.job, ranks
 
 
 def ask(rank: Presence, question: Question, patience: float) -> Any:

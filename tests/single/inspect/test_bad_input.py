@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from sirtaki.inspect import hang
+from sirtaki.inspect.ps import main as ps
 from sirtaki.launch.job_watch import JobWatch
 from sirtaki.observe.trace import command as trace
 from sirtaki.questions.asking import (
@@ -24,6 +25,7 @@ from sirtaki.questions.asking import (
     UnknownJob,
     ask_launcher,
     find,
+    find_launched,
     jobs,
     launched_here,
 )
@@ -115,13 +117,21 @@ def test_a_launcher_that_was_killed_is_not_asked(folder: Path) -> None:
     assert not (folder / "launcher.a1b2c3d4").exists()
 
 
-def test_a_launcher_answers_what_its_ranks_have_told(folder: Path) -> None:
+def test_a_launcher_answers_what_its_ranks_have_told(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def wake() -> None:
         assert launcher.wanted == (Question.REPORT, None)
         launcher.answer([b'[{"rank": 0}]', b" [] ", b"no list", b'[{"rank": 1}]'])
 
     launcher = LauncherAnswers("a1b2c3d4", wake)
     assert launched_here("a1b2") == "a1b2c3d4"
+    assert find_launched("a1b2") == ("a1b2c3d4", [])
+    with pytest.raises(UnknownJob, match="a1b2c3d4 was started here, and all of its ranks are on"):
+        find("a1b2")
+    assert ps([]) == 0
+    row = capsys.readouterr().out.splitlines()[-1].split()
+    assert row[:3] == ["a1b2c3d4", "launcher", Path(sys.executable).name]
     assert ask_launcher("a1b2c3d4", Question.REPORT) == [{"rank": 0}, {"rank": 1}]
     assert ask_launcher("a1b2c3d4", Question.STACKS) is None
     launcher.close()

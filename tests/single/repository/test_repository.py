@@ -240,11 +240,11 @@ def test_the_core_waits_and_asks_for_the_time_in_one_place() -> None:
 @pytest.mark.parametrize(
     ("thing", "most"),
     [
-        ("collective", 4),
+        ("collective", 3),
         ("codec", 1),
         ("transport between hosts", 5),
         ("field to a rank's state", 3),
-        ("flag", 3),
+        ("flag", 4),
         ("scheduler", 2),
         ("line to the report of a hang", 2),
     ],

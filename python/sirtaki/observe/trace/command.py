@@ -18,7 +18,7 @@ from sirtaki.observe.trace.chrome import NoTrace
 from sirtaki.observe.trace.matching import align
 from sirtaki.observe.trace.model import Rank, Trace
 from sirtaki.observe.trace.report import examine, text_of
-from sirtaki.questions.asking import JOB_HELP, SeveralJobs, UnknownJob, find, launched_here
+from sirtaki.questions.asking import JOB_HELP, UnknownJob, find_launched
 from sirtaki.rendezvous.host.presence import Presence
 from sirtaki.rendezvous.words import printable
 
@@ -123,28 +123,15 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _ranks_of(name: str | None) -> tuple[str, list[Presence]]:
-    """Return a job and its local ranks, which are none if the launcher's host has none."""
-    try:
-        ranks = find(name)
-    except SeveralJobs:
-        raise
-    except UnknownJob:
-        if job := launched_here(name):
-            return job, []
-        raise
-    return ranks[0].record.job, ranks
-
-
 def _is_job(name: str) -> bool:
     try:
-        return bool(name) and bool(_ranks_of(name)[0])
+        return bool(name) and bool(find_launched(name)[0])
     except UnknownJob:
         return False
 
 
 def _start(args: argparse.Namespace) -> int:
-    job, ranks = _ranks_of(args.job)
+    job, ranks = find_launched(args.job)
     target = str(Path(args.output or f"trace-{job}.json.gz").absolute())
     files.require_writable(target)
     recorder = collect.Recorder(job, args.patience)
@@ -171,7 +158,7 @@ def _start(args: argparse.Namespace) -> int:
 
 
 def _stop(args: argparse.Namespace) -> int:
-    job, ranks = _ranks_of(args.job)
+    job, ranks = find_launched(args.job)
     target = args.output or _target(job, ranks)
     files.require_writable(target)
     return _write(job, target, collect.Recorder(job, args.patience))
