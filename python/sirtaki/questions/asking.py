@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +85,9 @@ def find(name: str | None) -> list[Presence]:
     if not known:
         which = "" if name is None else f" {name!r}"
         raise UnknownJob(f"no running job{which}: no job of yours is running on this machine")
-    names = ", ".join(sorted(found or known))
     if not found:
-        raise UnknownJob(f"no running job {name!r}; running: {names}")
-    several = "several jobs are running" if name is None else f"{name!r} fits several jobs"
-    raise SeveralJobs(f"{several}: {names}; name one of them (`sirtaki ps` shows what each runs)")
+        raise UnknownJob(f"no running job {name!r}; running: {', '.join(sorted(known))}")
+    raise SeveralJobs(_several(name, found))
 
 
 def find_launched(name: str | None) -> tuple[str, list[Presence]]:
@@ -108,7 +107,16 @@ def find_launched(name: str | None) -> tuple[str, list[Presence]]:
         if job := launched_here(name):
             return job, []
         raise
-    return ranks[0].record.job, ranks
+    job = ranks[0].record.job
+    if name is None and (others := launchers().keys() - {job}):
+        raise SeveralJobs(_several(name, {job, *others}))
+    return job, ranks
+
+
+def _several(name: str | None, found: Iterable[str]) -> str:
+    several = "several jobs are running" if name is None else f"{name!r} fits several jobs"
+    names = ", ".join(sorted(found))
+    return f"{several}: {names}; name one of them (`sirtaki ps` shows what each runs)"
 
 
 def ask(rank: Presence, question: Question, patience: float) -> Any:
@@ -181,8 +189,11 @@ def launched_here(name: str | None) -> str:
 def launchers() -> dict[str, int]:
     """Return the process ids of this user's launchers here that can be asked, by job."""
     found: dict[str, int] = {}
+    paths: list[Path] = []
     with contextlib.suppress(OSError):
-        for path in own_folder().glob(f"{_LAUNCHER}*"):
+        paths += own_folder().glob(f"{_LAUNCHER}*")
+    for path in paths:
+        with contextlib.suppress(OSError):  # it has ended meanwhile, or is too busy
             if pid := _listener(path):
                 found[path.name.removeprefix(_LAUNCHER)] = pid
     return found

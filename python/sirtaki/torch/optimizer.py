@@ -95,7 +95,7 @@ class _DistributedOptimizer(Wrapper):
         """Return the wrapped optimizer's state, with the residuals of compression."""
         saved = super().state_dict()
         self._reducer.feedback.save(saved, self._parameters(), state.rank())
-        if (shared := self.shared_state()) is not None:
+        if (shared := _DistributedOptimizer.shared_state(self)) is not None:
             saved[_SHARED_KEY] = shared
         return saved
 
@@ -104,7 +104,7 @@ class _DistributedOptimizer(Wrapper):
         self._forget_gradients()
         super().load_state_dict(state_dict)
         self._reducer.feedback.load(state_dict, self._parameters(), state.rank())
-        self.load_shared_state(state_dict.get(_SHARED_KEY))
+        _DistributedOptimizer.load_shared_state(self, state_dict.get(_SHARED_KEY))
 
     def shared_state(self) -> Any:
         """See `Wrapper`: what a transformation of gradients keeps."""

@@ -240,6 +240,29 @@ def test_broadcast_optimizer_state_carries_the_outer_state() -> None:
     )
 
 
+def test_a_state_that_comes_while_an_exchange_runs_drops_it_on_all_ranks() -> None:
+    model = Model()
+    inner = torch.optim.SGD(model.parameters(), lr=LR)
+    optimizer: Any = hvd.DiLoCo(inner, model, sync_every=4, delay=3)
+    train(model, optimizer, 5)
+    loaded = copy.deepcopy(optimizer.state_dict())
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    train(model, optimizer, 4, 5)
+    optimizer.load_state_dict(loaded)
+    train(model, optimizer, 4, 5)
+    optimizer.finish()
+    reached = [param.tolist() for param in model.parameters()]
+    assert hvd.allgather_object(reached) == [reached] * hvd.size()
+
+
+def test_a_parameter_without_dimensions_is_exchanged() -> None:
+    model = torch.nn.ParameterList([torch.nn.Parameter(torch.tensor(2.0))])
+    optimizer: Any = hvd.LocalSGD(torch.optim.SGD(model.parameters(), lr=1.0), model, sync_every=1)
+    model[0].grad = torch.tensor(float(hvd.rank()))
+    optimizer.step()
+    assert model[0].item() == 2.0 - (hvd.size() - 1) / 2
+
+
 @pytest.mark.parametrize("name", ["bf16", "int8"])
 def test_compression_loses_nothing_in_the_long_run(name: str) -> None:
     model = torch.nn.Linear(300, 1, bias=False)
@@ -300,6 +323,52 @@ def test_a_distributed_optimizer_goes_inside_and_not_around() -> None:
         hvd.DiLoCo(wrap()(), Model(), sync_every=2)  # type: ignore[arg-type]
 
 
+def around(compression: Any = hvd.Compression.none) -> tuple[torch.nn.Module, Any]:
+    torch.manual_seed(5)
+    model = torch.nn.Linear(6, 6)
+    inner = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=LR, momentum=0.5),
+        model.named_parameters(),
+        compression=compression,
+    )
+    return model, hvd.DiLoCo(inner, model, sync_every=2)
+
+
+def test_the_states_of_both_optimizers_are_saved_and_either_can_be_loaded_alone() -> None:
+    model, optimizer = around(hvd.Compression.powersgd(rank=1))
+    for _ in range(3):
+        model(torch.ones(2, 6)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    saved = copy.deepcopy(optimizer.state_dict())
+    assert list(saved["compression_factors"]) == [0]
+    assert saved["outer"]["step"] == 3
+    _, other = around(hvd.Compression.powersgd(rank=1))
+    other.load_state_dict(saved)
+    factors = other.state_dict()["compression_factors"]
+    assert torch.equal(factors[0], saved["compression_factors"][0])
+    hvd.broadcast_optimizer_state(other, 0)
+    del saved["outer"]
+    _, other = around(hvd.Compression.powersgd(rank=1))
+    other.load_state_dict(saved)
+    assert other.outer_steps == 0
+    del saved["compression_factors"]
+    other.load_state_dict(saved)
+    assert other.state_dict()["state"].keys() == {0, 1}
+
+
+@several
+def test_a_scaler_does_not_meet_gradients_that_are_being_reduced() -> None:
+    model, optimizer = around()
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(model(torch.ones(2, 6)).sum()).backward()
+    with pytest.raises(RuntimeError, match="GradScaler met gradients that are being reduced"):
+        scaler.step(optimizer)
+    optimizer.synchronize()
+    with optimizer.skip_synchronize():
+        scaler.step(optimizer)
+
+
 @several
 def test_settings_and_parameters_that_differ_are_named_before_the_first_step() -> None:
     model = Model()
@@ -313,8 +382,14 @@ def test_settings_and_parameters_that_differ_are_named_before_the_first_step() -
     other = Model()
     with torch.no_grad():
         other.first.bias.add_(float(hvd.rank()))
+    optimizer = wrap(model=other)()
     with pytest.raises(ValueError, match=r"parameter first\.bias differs .* hvd\.broadcast_par"):
-        train(other, wrap(model=other)(), 1)
+        train(other, optimizer, 1)
+    # Afterwards it goes on as if they had been equal from the start.
+    hvd.broadcast_parameters(other.state_dict(), 0)
+    train(other, optimizer, 1)
+    saved = [one.tolist() for one in optimizer.state_dict()["outer"]["saved"]]
+    assert hvd.allgather_object(saved) == [saved] * hvd.size()
 
 
 def test_a_model_that_has_other_parameters_later_is_named() -> None:

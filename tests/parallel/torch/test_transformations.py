@@ -300,6 +300,20 @@ def test_who_has_joined_contributes_zeros_to_powersgd() -> None:
 
 
 @several
+def test_topk_needs_no_default_type() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        param = torch.nn.Parameter(torch.zeros(100, dtype=torch.float32))
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD([param], lr=1.0), compression=hvd.Compression.topk(density=1.0)
+        )
+        param.mul(7.0).sum().backward()
+        optimizer.step()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert param.tolist() == [-7.0] * 100
+
+
 def test_diloco_exchanges_the_largest_changes() -> None:
     def model() -> torch.nn.Module:
         torch.manual_seed(3)

@@ -117,6 +117,14 @@ def test_a_launcher_that_was_killed_is_not_asked(folder: Path) -> None:
     assert not (folder / "launcher.a1b2c3d4").exists()
 
 
+def test_a_launcher_of_another_job_is_a_job_too(listening: Presence) -> None:
+    launcher = LauncherAnswers("beef", lambda: None)
+    with pytest.raises(SeveralJobs, match="several jobs are running: a1b2c3d4, beef; name"):
+        find_launched(None)
+    assert find_launched(listening.record.job)[0] == listening.record.job
+    launcher.close()
+
+
 def test_a_launcher_answers_what_its_ranks_have_told(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -96,6 +96,7 @@ def _encoded(state: CompressionState, bucket: Any, name: str) -> Future[torch.Te
     parts = [part.view(param.shape) for part, param in zip(cut, params, strict=True)]
     codec = codec_of(state.compression, Average)
     sent, contexts = compress_all(codec, state.compression, parts)
+    sent = [each if each.is_cpu else each.cpu() for each in sent]  # where the engine encodes
     if feeds_back(state.compression):
         state.feedback.apply(params, sent, codec)
     codec = codec if sent[0].dtype == torch.float32 else codecs.NONE

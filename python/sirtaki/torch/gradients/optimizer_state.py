@@ -49,8 +49,8 @@ def broadcast_optimizer_state(
     if not is_root:
         tensors, shared = _unpack(packed, optimizer, params)
     _broadcast_all(tensors, root_rank, "optimizer_state")
-    if not is_root and isinstance(optimizer, Wrapper):
-        optimizer.load_shared_state(shared)
+    if isinstance(optimizer, Wrapper):  # the root's too, which drops what is in flight as others do
+        optimizer.load_shared_state(optimizer.shared_state() if is_root else shared)
 
 
 def broadcast_with_tensors(value: Any, root_rank: int, name: str) -> Any:
@@ -68,7 +68,9 @@ def broadcast_with_tensors(value: Any, root_rank: int, name: str) -> Any:
     pickler.dump(value if is_root else None)
     unpickler = TensorUnpickler(io.BytesIO(broadcast_object(stream.getvalue(), root_rank, name)))
     received = unpickler.load()
-    _broadcast_all(pickler.tensors if is_root else unpickler.tensors, root_rank, name)
+    # The receivers' tensors are in the host's memory.
+    sent = [each.cpu() for each in pickler.tensors] if is_root else unpickler.tensors
+    _broadcast_all(sent, root_rank, name)
     return value if is_root else received
 
 

@@ -98,7 +98,7 @@ def _encode(blocks: torch.Tensor, sent: int) -> torch.Tensor:
 
 def _decode(rows: torch.Tensor, layout: _Layout) -> torch.Tensor:
     """Return the sum of the numbers in rows of bytes."""
-    total = torch.zeros(layout.blocks, layout.width, device="cpu")
+    total = torch.zeros(layout.blocks, layout.width, dtype=torch.float32, device="cpu")
     border = layout.blocks * torch.float32.itemsize
     for row in rows:
         scales = row[:border].clone().view(torch.float32).view(-1, 1)

@@ -31,13 +31,22 @@ class OuterOptimizer(Wrapper):
     """Mixed into the class of the local optimizer, whose state it shares."""
 
     _outer: OuterSteps
-    # GradScaler then calls `step` after an infinity too, so that this rank misses no exchange.
-    _step_supports_amp_scaling = True
     _scales_itself: bool
     refusal = (
         "the optimizer exchanges parameters every so many steps: wrap a DistributedOptimizer in "
         "hvd.DiLoCo, not the reverse"
     )
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """GradScaler calls `step` after an infinity too, so that this rank misses no exchange."""
+        # Raises in a `DistributedOptimizer` whose gradients are being reduced.
+        getattr(super(), "_step_supports_amp_scaling", None)
+        return True
+
+    @_step_supports_amp_scaling.setter
+    def _step_supports_amp_scaling(self, supports: bool) -> None:
+        self.__dict__["_step_supports_amp_scaling"] = supports
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Do the local optimizer's step, and an outer one if it is due.
@@ -123,7 +132,7 @@ class OuterOptimizer(Wrapper):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the local optimizer's state, with that of the outer steps in "outer"."""
-        return {**super().state_dict(), _KEY: self.shared_state()}
+        return {**super().state_dict(), _KEY: self._outer.state()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load what `state_dict` returned, or the state of a local optimizer alone."""
@@ -133,11 +142,13 @@ class OuterOptimizer(Wrapper):
 
     def shared_state(self) -> dict[str, Any]:
         """See `Wrapper`."""
-        return self._outer.state()
+        return self._outer.state(), super().shared_state()
 
     def load_shared_state(self, state: Any) -> None:
         """See `Wrapper`."""
-        self._outer.load(state)
+        outer, inner = state
+        self._outer.load(outer)
+        super().load_shared_state(inner)
 
 
 # Without this mark, torch wraps `step` to run hooks that the inner step already runs.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
+from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.operations import codecs
 from sirtaki.core.operations.compression import compress_for
 from sirtaki.core.operations.reduce_ops import Average
@@ -91,10 +93,10 @@ class OuterSteps:
         """Keep the parameters before the first local step, when all ranks must have the same."""
         if self._began or not self._takes_part:
             return
-        self._began = True
         self._require_equal()
         for fragment in self._fragments:
             fragment.save()
+        self._began = True
 
     def count(self) -> None:
         """Count a local step, and do what is due after it."""
@@ -296,7 +298,8 @@ class OuterSteps:
                 f"which differ from the {len(saved)} of this model in number or shape: load the "
                 "state of this model, cut into the same fragments"
             )
-        self._pending, self._loaded = None, True
+        self._drop_pending()
+        self._loaded = True
         self._lost.clear()
         if self._transformation is not None:
             self._transformation.feedback.clear()
@@ -307,7 +310,19 @@ class OuterSteps:
                 own.copy_(loaded)
         self._optimizer.load_state_dict(state["optimizer"])
 
+    def _drop_pending(self) -> None:
+        """Wait for an exchange that runs, as the engine uses its memory, and drop the result."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        # Its world may have ended (ValueError: the error was raised once already).
+        with contextlib.suppress(HorovodInternalError, ValueError):
+            pending.take()
+        if pending.buffers is not None:
+            with contextlib.suppress(HorovodInternalError, ValueError):
+                synchronize(pending.buffers)
+
 
 def _hash(param: torch.Tensor) -> str:
-    data = param.detach().cpu().contiguous().view(torch.uint8)
+    data = param.detach().cpu().reshape(-1).view(torch.uint8)
     return hashlib.sha256(data.numpy().tobytes()).hexdigest()[:16]
