@@ -140,7 +140,7 @@ class OuterOptimizer(Wrapper):
         if _KEY in state_dict:
             self._outer.load(state_dict[_KEY])
 
-    def shared_state(self) -> dict[str, Any]:
+    def shared_state(self) -> tuple[dict[str, Any], Any]:
         """See `Wrapper`."""
         return self._outer.state(), super().shared_state()
 
