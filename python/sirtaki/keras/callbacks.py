@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sirtaki.core.operations.objects import allgather_object
 from sirtaki.core.rate_log import RateLog
 from sirtaki.core.world import state
 from sirtaki.keras.distributed import Distributed
@@ -43,7 +44,7 @@ __all__ = [
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Makes all ranks start with the root's weights and optimizer state.
 
-    A model that is already built gets them before its first step, other models after it.
+    A model that all ranks have already built gets them before its first step, others after it.
 
     Args:
         root_rank: The rank whose values are sent, for example after loading a checkpoint there.
@@ -71,8 +72,11 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             _without_jit(model)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Broadcast the existing variables."""
-        if self.model.built:
+        """Broadcast the existing variables, if all ranks have them."""
+        # A rank may have built its model alone, as for a checkpoint.
+        if not self.broadcast_done and all(
+            allgather_object(bool(self.model.built), name="keras.built")
+        ):
             self._broadcast()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:

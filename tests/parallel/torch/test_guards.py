@@ -56,6 +56,22 @@ def test_ranks_that_share_a_batch_unevenly_step_with_its_mean() -> None:
         assert model.weight.item() == -3.0 * step
 
 
+@pytest.mark.parametrize("as_dense", [False, True])
+def test_sparse_gradients_are_divided_by_the_parts_of_a_shared_batch(as_dense: bool) -> None:
+    model = torch.nn.Embedding(3, 1, sparse=True)
+    torch.nn.init.zeros_(model.weight)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1.0),
+        model.named_parameters(),
+        sparse_as_dense=as_dense,
+    )
+    optimizer.share_batch(2, 2 * hvd.size())
+    for _ in range(2):
+        model(torch.tensor([1])).sum().backward()
+    optimizer.step()
+    assert model.weight.flatten().tolist() == [0.0, -1.0, 0.0]
+
+
 def test_only_averages_can_be_shared() -> None:
     model = torch.nn.Linear(1, 1)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), op=hvd.Sum)

@@ -149,7 +149,9 @@ def _of_alltoall(
     upstream: Sequence[Any],
 ) -> list[Any]:
     back, _ = run(_named(operation, "alltoall"), [upstream[0]], results[1])
-    return [back, None]
+    # Rows that were not sent have no influence.
+    rest = tf.concat([tf.shape(inputs[0])[:1] - tf.shape(back)[:1], tf.shape(back)[1:]], axis=0)
+    return [tf.concat([back, tf.zeros(rest, back.dtype)], axis=0), None]
 
 
 def _of_reducescatter(

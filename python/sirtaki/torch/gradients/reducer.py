@@ -206,8 +206,11 @@ class GradientReducer:
             )
 
     def _start_sparse(self, slot: GradientSlot, grad: torch.Tensor) -> Any:
-        op, _, _, process_set = self._reduction
-        return sparse_allreduce_async(grad, slot.name, op, process_set)
+        op, before, after, process_set = self._reduction
+        result_of = sparse_allreduce_async(grad, slot.name, op, process_set)
+        if op != Sum or before * after == 1.0:  # the factors of an average cancel each other out
+            return result_of
+        return lambda: result_of() * (before * after)
 
     @torch.no_grad()
     def finish(self) -> None:

@@ -146,6 +146,18 @@ def test_a_model_that_is_built_by_its_first_batch_becomes_equal_on_all_ranks() -
         assert_equal_on_all_ranks([np.asarray(each) for each in late.optimizer.variables])
 
 
+def test_a_model_that_only_the_root_has_built_becomes_equal_on_all_ranks() -> None:
+    keras.utils.set_random_seed(hvd.rank())
+    model = keras.Sequential(layers())
+    x, y = data()
+    if hvd.rank() == 0:
+        model.build(x.shape)
+    model.compile(hvd.DistributedOptimizer(optimizers.SGD(0.1)), "mse")
+    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    model.fit(share(x), share(y), batch_size=4, verbose=0, callbacks=[callback])
+    assert_equal_on_all_ranks(weights(model))
+
+
 def test_an_optimizer_is_distributed_after_compile() -> None:
     x, y = data()
     shared = model()

@@ -79,6 +79,14 @@ def test_the_gradient_of_alltoall_goes_back(traced: bool) -> None:
     np.testing.assert_array_equal(got, np.repeat(np.arange(hvd.size()) + 1.0, 2))
 
 
+def test_rows_that_alltoall_does_not_send_have_no_gradient(traced: bool) -> None:
+    sent = 2 * hvd.size()
+    got = gradient(lambda x: hvd.alltoall(x, splits=[2] * hvd.size())[0], sent + 3, traced)
+    assert got.shape == (sent + 3,)
+    assert not got[sent:].any()
+    assert got[:sent].all()
+
+
 @pytest.mark.parametrize("op", [hvd.Sum, hvd.Average, hvd.Max])
 def test_the_gradient_of_reducescatter_is_gathered(op: int, traced: bool) -> None:
     got = gradient(lambda x: hvd.reducescatter(x, op=op), hvd.size(), traced)
