@@ -57,7 +57,7 @@ class Size(NamedTuple):
     batch: int
 
 
-SMALL = Size(136, 96)
+SMALL = Size(136, 32)
 LARGE = Size(640, 128)
 
 

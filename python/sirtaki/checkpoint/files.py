@@ -106,7 +106,10 @@ def parts_of(folder: Path) -> list[Path]:
     Raises:
         CheckpointError: Some are missing or truncated.
     """
-    names = {match.groups(): file for file in folder.iterdir() if (match := _match(file))}
+    try:
+        names = {match.groups(): file for file in folder.iterdir() if (match := _match(file))}
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder} is incomplete: a job has just removed it") from None
     counts = {int(count) for _, count in names}
     if len(counts) != 1:
         raise CheckpointError(f"{folder} is incomplete: no part of it was written to the end")
@@ -140,7 +143,14 @@ def folders(root: Path) -> list[Path]:
     if not root.exists():
         return []
     found = [each for each in root.iterdir() if is_checkpoint(each) and each.is_dir()]
-    return sorted(found, key=lambda each: (step_of(each), each.stat().st_mtime_ns), reverse=True)
+    return sorted(found, key=lambda each: (step_of(each), _written(each)), reverse=True)
+
+
+def _written(folder: Path) -> int:
+    try:
+        return folder.stat().st_mtime_ns
+    except FileNotFoundError:  # a job has just removed it
+        return 0
 
 
 def step_of(folder: Path) -> int:
@@ -170,7 +180,8 @@ def prune(root: Path, keep: int, newest: Path) -> None:
         keep: The number to keep.
         newest: Always kept, since parts of it may still be being written.
     """
-    whole = 1
+    # Without another one, a whole checkpoint must stay until the newest is whole.
+    whole = 1 if keep > 1 or _is_whole(newest) else 0
     for folder in folders(root):
         if folder == newest:
             continue
@@ -184,3 +195,11 @@ def prune(root: Path, keep: int, newest: Path) -> None:
             if whole <= keep:
                 continue
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        parts_of(folder)
+    except CheckpointError:
+        return False
+    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, ValuesView
 from typing import Any
 
 from sirtaki.checkpoint.framework import Framework
@@ -71,12 +71,14 @@ class Guards:
         return self._walk(self._framework.capture(value), "")
 
     def _walk(self, tree: Any, name: str) -> Iterator[tuple[str, Any]]:
+        if hasattr(tree, "state_dict"):
+            tree = self._framework.capture(tree)
         if self._framework.is_array(tree):
             yield name, tree
-        elif isinstance(tree, dict):
+        elif isinstance(tree, Mapping):
             for key, each in tree.items():
                 yield from self._walk(each, f"{name}.{key}" if name else str(key))
-        elif isinstance(tree, list | tuple):
+        elif isinstance(tree, list | tuple | Iterator | ValuesView):
             for index, each in enumerate(tree):
                 yield from self._walk(each, f"{name}[{index}]")
 

@@ -119,8 +119,9 @@ class Checkpoints:
                 problem = str(error)
         token = secrets.token_hex(4)
         told = _allgather((problem, token, self._framework.random()), "checkpoint.save")
+        last, self._last = self._last, None
         _raise([each[0] for each in told], root)
-        _note(self._last)
+        _note(last)
         folder = files.folder_of(root, step, told[0][1])
         self._last = (str(folder.absolute()), step)
         if _rank() < parts:
@@ -172,8 +173,10 @@ class Checkpoints:
             CheckpointError: It could not be written; raised on all ranks.
         """
         told = _allgather(self._writing.finish(), "checkpoint.wait")
+        last, self._last = self._last, None
         _raise(told, None)
-        _note(self._last)
+        self._last = last
+        _note(last)
 
     def latest(self, path: _Path) -> Path | None:
         """Return the newest complete checkpoint in a folder, or None; any rank may call it.

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
-from sirtaki.checkpoint import Guards
+from sirtaki.checkpoint import Array, Guards
 from sirtaki.checkpoint.guards import not_finite
 from sirtaki.core.errors import DivergedError, NotFiniteError
 from sirtaki.torch.checkpoint import TorchFramework
 
 __all__ = ["DivergedError", "NotFiniteError", "require_equal", "require_finite", "watch_gradients"]
 
-_guards = Guards(TorchFramework())
+
+class _Framework(TorchFramework):
+    """Guards look at sparse gradients, too, which are no part of checkpoints."""
+
+    def is_array(self, leaf: Any) -> bool:
+        return isinstance(leaf, torch.Tensor) or super().is_array(leaf)
+
+    def is_finite(self, leaf: Any) -> bool:
+        return super().is_finite(leaf.coalesce().values() if _is_sparse(leaf) else leaf)
+
+    def to_host(self, leaf: Any) -> Array:
+        return super().to_host(leaf.to_dense() if _is_sparse(leaf) else leaf)
+
+
+def _is_sparse(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.is_sparse
+
+
+_guards = Guards(_Framework())
 require_equal = _guards.require_equal
 require_finite = _guards.require_finite
 

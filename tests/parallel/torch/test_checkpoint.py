@@ -214,3 +214,26 @@ def test_tensors_of_all_types_come_back(path: Path, dtype: torch.dtype) -> None:
     for found, expected in zip(loaded.state["values"], values, strict=True):
         assert found.dtype == dtype
         assert torch.equal(found, expected)
+
+
+def test_the_only_whole_one_stays_until_the_next_is_whole(tmp_path: Path) -> None:
+    old, new = (files.folder_of(tmp_path, step, str(step) * 8) for step in (1, 2))
+    for part in (0, 1):
+        files.write_part(old, part, 2, {}, {})
+    files.write_part(new, 0, 2, {}, {})
+    files.prune(tmp_path, 1, new)
+    with pytest.warns(RuntimeWarning, match="part 1 of 2 is missing"):
+        assert files.latest(tmp_path) == old
+    files.write_part(new, 1, 2, {}, {})
+    files.prune(tmp_path, 1, new)
+    assert files.folders(tmp_path) == [new]
+
+
+def test_a_folder_that_vanishes_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, gone = (files.folder_of(tmp_path, step, str(step) * 8) for step in (1, 2))
+    files.write_part(old, 0, 1, {}, {})
+    monkeypatch.setattr(files, "folders", lambda root: [gone, old])
+    with pytest.warns(RuntimeWarning, match="has just removed it"):
+        assert files.latest(tmp_path) == old

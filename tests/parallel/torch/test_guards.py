@@ -38,6 +38,18 @@ def test_infinite_values_are_named() -> None:
         hvd.guards.require_finite({"layer": [torch.ones(2), torch.tensor(float("inf"))]})
 
 
+def test_iterators_views_modules_and_sparse_gradients_are_looked_at() -> None:
+    model = torch.nn.Linear(2, 1)
+    with torch.no_grad():
+        model.weight.fill_(float("nan"))
+    sparse = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.tensor([float("inf")]), (3,))
+    bad = ({"model": model}, model.parameters(), model.state_dict().values(), [sparse])
+    for value in bad:
+        with pytest.raises(NotFiniteError):
+            hvd.guards.require_finite(value)
+    hvd.guards.require_equal([torch.sparse_coo_tensor(torch.tensor([[1]]), torch.ones(1), (3,))])
+
+
 def test_ranks_that_share_a_batch_unevenly_step_with_its_mean() -> None:
     model = torch.nn.Linear(1, 1, bias=False)
     optimizer = hvd.DistributedOptimizer(

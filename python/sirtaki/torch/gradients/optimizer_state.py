@@ -139,13 +139,13 @@ def _unpack(
     for group, values in zip(optimizer.param_groups, options, strict=True):
         group.update(values)
     optimizer.state.clear()
-    optimizer.state.update(by_name)
     shared = unpickler.load()
     for p in params:
         unpickler.device = p.device
         value = unpickler.load()
         if value is not None:
             optimizer.state[p] = value
+    optimizer.state.update(by_name)  # last, because Adagrad looks at the first state
     return unpickler.tensors, shared
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from sirtaki.core.operations import fixed_point
 from sirtaki.core.operations.dtypes import F32
@@ -30,29 +30,40 @@ class Buffers:
     """
 
     def __init__(self, models: Sequence[torch.nn.Module]) -> None:
+        self._models = models
         self._norms = [_Norm(each) for each in _norms(models)]
-        folded = {id(b) for norm in self._norms for b in norm.module.buffers(recurse=False)}
-        self._others = {
-            name: buffer
-            for model in models
-            for name, buffer in model.named_buffers()
-            if id(buffer) not in folded
-        }
+        # Of the current step, as modules may get other buffers between steps.
+        self._others: list[_Place] = self._found()
         self._before: list[torch.Tensor] = []
 
     def __bool__(self) -> bool:
         return bool(self._norms or self._others)
 
+    def _found(self) -> list[_Place]:
+        """Return the buffers but for statistics of batch normalization, each once."""
+        norms = {id(norm.module) for norm in self._norms}
+        found: dict[int, _Place] = {}
+        for model in self._models:
+            for path, module in model.named_modules():
+                if id(module) in norms:
+                    continue
+                for name, buffer in module.named_buffers(recurse=False):
+                    full = f"{path}.{name}" if path else name
+                    found.setdefault(id(buffer), _Place(module, name, full, buffer))
+        return list(found.values())
+
     def begin(self) -> None:
         """Keep the buffers as they are before the step."""
-        self._before = [buffer.clone() for buffer in self._others.values()]
+        self._others = self._found()
+        self._before = [place.buffer.clone() for place in self._others]
         for norm in self._norms:
             norm.keep()
 
     @property
     def before(self) -> dict[int, torch.Tensor]:
         """What the buffers were before the step, by their ids."""
-        found = dict(zip(map(id, self._others.values()), self._before, strict=True))
+        ids = (id(place.buffer) for place in self._others)
+        found = dict(zip(ids, self._before, strict=True))
         for norm in self._norms:
             found |= norm.before
         return found
@@ -67,8 +78,8 @@ class Buffers:
         try:
             made: list[Any] = [norm.made() for norm in self._norms]
             return made + [
-                _changed(name, buffer, before)
-                for (name, buffer), before in zip(self._others.items(), self._before, strict=True)
+                _changed(place, before)
+                for place, before in zip(self._others, self._before, strict=True)
             ]
         finally:
             self.restore()
@@ -77,26 +88,46 @@ class Buffers:
         """Give the buffers back what they had before the step."""
         for norm in self._norms:
             norm.restore()
-        for buffer, before in zip(self._others.values(), self._before, strict=True):
-            buffer.copy_(before)
+        for place, before in zip(self._others, self._before, strict=True):
+            if place.current is not place.buffer:  # the part has put another tensor there
+                setattr(place.module, place.name, place.buffer)
+            place.buffer.copy_(before)
 
     def finish(self, parts: Sequence[list[Any]]) -> None:
         """Change the buffers once, given what each part made of them, in order."""
         count = len(self._norms)
         for i, norm in enumerate(self._norms):
             norm.fold([made[i] for made in parts])
-        for i, (buffer, before) in enumerate(zip(self._others.values(), self._before, strict=True)):
+        for i, (place, before) in enumerate(zip(self._others, self._before, strict=True)):
             given = [made[count + i] for made in parts]
             if any(each is not None for each in given):
                 kept = before.numpy(force=True)
                 values = [kept if each is None else each for each in given]
-                buffer.copy_(torch.from_numpy(exact_mean(values)))
+                place.buffer.copy_(torch.from_numpy(exact_mean(values)))
+
+
+class _Place(NamedTuple):
+    """Where a module has a buffer.
+
+    name: of the attribute. full: with the path to the module. buffer: as it is before the step.
+    """
+
+    module: torch.nn.Module
+    name: str
+    full: str
+    buffer: torch.Tensor
+
+    @property
+    def current(self) -> torch.Tensor:
+        """The buffer that the module has now."""
+        found: torch.Tensor = getattr(self.module, self.name)
+        return found
 
 
 class _Norm:
     """A module with running statistics of batches."""
 
-    def __init__(self, module: _NormBase) -> None:
+    def __init__(self, module: _BatchNorm) -> None:
         self.module = module
         self._momentum = module.momentum
         self._before: dict[str, torch.Tensor] = {}
@@ -121,7 +152,7 @@ class _Norm:
                 f"a {type(module).__name__} ran {made} times in one part, and only the statistics "
                 "of its last batch are known: call the model once in each part"
             )
-        return [tuple(getattr(module, name).numpy(force=True).copy() for name in _MEAN)] * made
+        return [tuple(_numbers(getattr(module, name)) for name in _MEAN)] * made
 
     def restore(self) -> None:
         self.module.momentum = self._momentum
@@ -140,29 +171,37 @@ class _Norm:
                 running.mul_(1 - weight).add_(torch.from_numpy(value), alpha=weight)
 
 
-def _changed(name: str, buffer: torch.Tensor, before: torch.Tensor) -> np.ndarray | None:
+def _numbers(tensor: torch.Tensor) -> np.ndarray:
+    wide = tensor.float() if tensor.dtype == torch.bfloat16 else tensor  # which NumPy lacks
+    found: np.ndarray = wide.numpy(force=True).copy()
+    return found
+
+
+def _changed(place: _Place, before: torch.Tensor) -> np.ndarray | None:
     """Return a buffer's new value, None if it is the old one."""
+    buffer = place.current
     if torch.equal(buffer, before):
         return None
     if buffer.dtype != torch.float32:
         raise ValueError(
-            f"the buffer {name} ({buffer.dtype}) was changed in a part, and reproducible training "
-            "can combine float32 buffers and those of batch normalization only: change it outside "
-            "of state.parts()"
+            f"the buffer {place.full} ({buffer.dtype}) was changed in a part, and reproducible "
+            "training can combine float32 buffers and those of batch normalization only: change it "
+            "outside of state.parts()"
         )
     made: np.ndarray = buffer.numpy(force=True).copy()
     return made
 
 
-def _norms(models: Sequence[torch.nn.Module]) -> list[_NormBase]:
-    found = [module for model in models for module in model.modules()]
+def _norms(models: Sequence[torch.nn.Module]) -> list[_BatchNorm]:
+    found = list(dict.fromkeys(module for model in models for module in model.modules()))
     for module in found:
         if type(module).__name__ == "SyncBatchNorm":
             raise ValueError(
                 "reproducible training cannot use SyncBatchNorm, whose statistics depend on which "
                 "rank computes which part: use BatchNorm"
             )
-    return [m for m in found if isinstance(m, _NormBase) and m.running_mean is not None]
+    # Others, such as InstanceNorm, do not count batches: their statistics are plain buffers.
+    return [m for m in found if isinstance(m, _BatchNorm) and m.running_mean is not None]
 
 
 def exact_mean(values: Sequence[np.ndarray]) -> np.ndarray:
@@ -180,7 +219,8 @@ def exact_mean(values: Sequence[np.ndarray]) -> np.ndarray:
 
     seen = [add(array, 0, fixed_point.MEASURE) for array in arrays]
     if any(special for _, special in seen):
-        return np.asarray(np.mean(arrays, axis=0, dtype=np.float64), np.float32)
+        mean_of = np.mean(arrays, axis=0, dtype=np.float64)
+        return np.asarray(mean_of, np.float32).reshape(first.shape)
     largest = max(magnitude for magnitude, _ in seen)
     if largest == 0:
         return np.zeros_like(first)

@@ -151,6 +151,7 @@ class StepParts(Iterator[Part]):
         self._given: Part | None = None  # and not left yet
         self._entered = False
         self._done = False
+        self._failed = False
         self._made: dict[int, tuple[dict[str, float], list[Any]]] = {}
         self._random: RandomStates | None = None
         self._began = 0.0
@@ -181,6 +182,8 @@ class StepParts(Iterator[Part]):
                 f"part {self._given.index} was not computed: put the forward and backward passes "
                 "into `with part:`"
             )
+        if self._failed:
+            self.abandon()  # raises on all ranks, because a part is missing
         while not self._left:
             if self._done or not self._exchange():
                 self._done = True
@@ -209,9 +212,12 @@ class StepParts(Iterator[Part]):
         part, self._given, self._entered = self._given, None, False
         assert part is not None
         assert self._random is not None
+        self._failed = True
         self._random.restore()
         if error is not None:
             self._buffers.restore()
+            for one in self._sums:
+                one.param.grad = None
             if self._keeper is not None and isinstance(error, Exception) and not is_loss(error):
                 self._keeper.failed(error)
             return
@@ -231,6 +237,7 @@ class StepParts(Iterator[Part]):
             self._keeper.look(part.index, self._sums, self._made[part.index][0])
         if self.plan.balanced is not None:
             self.plan.balanced.add_time(round(1e6 * (time.perf_counter() - self._began)) + 1)
+        self._failed = False
 
     def report(self, part: Part, values: dict[str, float]) -> None:
         """Keep what a part reports."""
