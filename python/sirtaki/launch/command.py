@@ -113,7 +113,8 @@ def _launch_elastic(settings: Settings, elastic: Elastic) -> int:
     if settings.dry_run:
         _show("\n".join(describe_elastic(settings, elastic)))
         return 0
-    with SignalWatch() as signals, ElasticJob(settings, elastic) as job:
+    planned = ElasticJob(settings, elastic)  # before: Ctrl-C ends a search for hosts
+    with SignalWatch() as signals, planned as job:
         outcome = job.run(sys.stdout, sys.stderr, signals)
     if outcome.success and job.summary:
         _say(job.summary)

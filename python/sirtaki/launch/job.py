@@ -16,7 +16,7 @@ from sirtaki.launch.output.output import Outputs
 from sirtaki.launch.output.progress import Progress
 from sirtaki.launch.plan import PlannedJob, describe
 from sirtaki.launch.processes.local import require_command, require_system
-from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
+from sirtaki.launch.processes.open_files import FILES_OF_A_HOST, STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.processes.outcome import Outcome
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.processes.supervise import Supervisor
@@ -90,4 +90,6 @@ def _open_files(job: PlannedJob) -> int:
     directories = (settings.output_directory, settings.tee)
     kinds = sum(directory is not None for directory in directories)
     copies = kinds * STREAMS_OF_A_RANK * len(settings.slots)
-    return STREAMS_OF_A_RANK * here + 3 * len(job.plans) + len(settings.slots) + copies
+    return (
+        STREAMS_OF_A_RANK * here + FILES_OF_A_HOST * len(job.plans) + len(settings.slots) + copies
+    )

@@ -17,7 +17,7 @@ def read_lines(path: str, variable: str) -> list[str]:
     variable: the one with the file's name, for messages. Raises ValueError.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
         raise ValueError(
             f"cannot read {path!r}, named by {variable}: {error.strerror}; the variable may be "

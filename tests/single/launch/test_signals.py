@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +43,21 @@ def test_ctrl_c_ends_a_command_without_a_traceback(
     monkeypatch.setattr(doctor, "main", interrupted)
     assert cli.main(["doctor", "--hosts"]) == 128 + signal.SIGINT
     assert capsys.readouterr() == ("", "")
+
+
+def test_ctrl_c_ends_a_search_for_hosts(tmp_path: Path) -> None:
+    found = tmp_path / "pid"
+    script = f"echo $$ > {found}.new; mv {found}.new {found}; exec sleep 1000"
+    flags = ["-np", "1", "--min-np", "1", "--host-discovery-script", script]
+    launcher = [sys.executable, "-m", "sirtaki.launch.cli", "run", *flags, "true"]
+    with subprocess.Popen(launcher, start_new_session=True) as process:
+        while not found.exists():
+            time.sleep(0.02)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(50) == 128 + signal.SIGINT
+        assert time.monotonic() - began < 30  # the script's own limit is 60
+    assert not Path(f"/proc/{found.read_text().strip()}").exists()
 
 
 def test_a_signal_of_the_callers_own_goes_to_the_caller() -> None:

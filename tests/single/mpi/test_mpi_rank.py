@@ -75,7 +75,8 @@ def test_lines_are_read_whole_whatever_the_reader_is_late_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "code", "how"), [("exit 7", 7, "code 7"), ("kill -9 $$", 137, "SIGKILL")]
+    ("script", "code", "how"),
+    [("exit 7", 7, "code 7"), ("exit 255", 255, "code 255"), ("kill -9 $$", 137, "SIGKILL")],
 )
 def test_a_rank_that_fails_ends_the_job(script: str, code: int, how: str) -> None:
     ended, said, told = shell(script).end()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -120,7 +122,9 @@ class AskedHost:
             self._process.stdin.close()
             self._process.wait(_END_SECONDS)
         except (OSError, subprocess.TimeoutExpired):
-            self._process.kill()
+            # With the proxy command of ssh, which has our pipes, too.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         for reader in self._readers:
             reader.join(_END_SECONDS)

@@ -35,7 +35,7 @@ from sirtaki.launch.plan import (
 from sirtaki.launch.processes.events import HostProcesses, Process
 from sirtaki.launch.processes.frames import SILENCE_SECONDS
 from sirtaki.launch.processes.local import require_command, require_system
-from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
+from sirtaki.launch.processes.open_files import FILES_OF_A_HOST, STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.processes.outcome import Outcome
 from sirtaki.launch.processes.remote import RemoteProcesses
 from sirtaki.launch.processes.signals import SignalWatch
@@ -187,7 +187,7 @@ class ElasticJob:
         )
         outcome: Outcome | None = None
         try:
-            open_files = 2 * STREAMS_OF_A_RANK * most + 3 * len(self._hosts)
+            open_files = 2 * STREAMS_OF_A_RANK * most + FILES_OF_A_HOST * len(self._hosts)
             with (
                 open_metrics(settings, address, outputs.say),
                 room_for(open_files),

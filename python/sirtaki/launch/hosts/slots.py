@@ -86,6 +86,19 @@ def _is_ipv6(text: str) -> bool:
     return True
 
 
+# What pipes, such as those of <(command), have contained: they can be read only once.
+_piped: dict[Path, str] = {}
+
+
+def _text_of(path: Path) -> str:
+    if path in _piped:
+        return _piped[path]
+    text = path.read_text(encoding="utf-8-sig")
+    if not path.is_file():
+        _piped[path] = text
+    return text
+
+
 def read_hostfile(path: str) -> list[Host]:
     """Read lines "name slots=N" or "name:N", 1 if only a name; skips blank lines and # comments.
 
@@ -94,7 +107,7 @@ def read_hostfile(path: str) -> list[Host]:
     can be read too. Raises LaunchError naming the file and the line.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = _text_of(Path(path)).splitlines()
     except OSError as error:
         raise LaunchError(f"cannot read the hostfile {path!r}: {error.strerror}") from None
     except UnicodeDecodeError:

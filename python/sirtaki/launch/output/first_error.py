@@ -67,7 +67,7 @@ class Errors:
         known = self._seen.setdefault(key, _Known(rank, traceback.rest, traceback.kind, []))
         if len(self._seen) > _KEPT_TRACEBACKS:
             oldest = next(iter(self._seen))
-            if oldest not in self._pending:
+            if oldest != key and oldest not in self._pending:
                 del self._seen[oldest]
         if known.owner != rank and not self._verbose:
             known.others.append(rank)

@@ -11,6 +11,8 @@ from pathlib import Path
 from sirtaki.launch.errors import FAILED, LaunchError
 
 STREAMS_OF_A_RANK = 2
+# The channel to an agent over ssh: two pairs of ends, and what ssh itself says.
+FILES_OF_A_HOST = 5
 _MARGIN = 32
 
 

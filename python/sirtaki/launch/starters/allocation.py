@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sirtaki.launch.errors import LaunchError, reported
 from sirtaki.launch.flags.flags import Flags
-from sirtaki.launch.hosts.slots import Host, is_local
+from sirtaki.launch.hosts.slots import Host, is_local, merged
 from sirtaki.launch.output.destination import Destination
 from sirtaki.schedulers import table
 
@@ -128,8 +128,12 @@ def narrow(hosts: Sequence[Host], wanted: Sequence[Host]) -> list[Host]:
     is not in the allocation, or has fewer slots there.
     """
     given = {_short(host.name): host for host in hosts}
+    named = (
+        host._replace(name=given[_short(host.name)].name) if _short(host.name) in given else host
+        for host in wanted
+    )
     narrowed = []
-    for host in wanted:
+    for host in merged(named):
         there = given.get(_short(host.name))
         if there is None:
             raise LaunchError(
@@ -151,4 +155,5 @@ def is_part(hosts: Sequence[Host], wanted: Sequence[Host]) -> bool:
 
 
 def _short(name: str) -> str:
-    return name.partition(".")[0].lower()
+    first = name.partition(".")[0].lower()
+    return name if first.isdecimal() else first  # an address has no short form

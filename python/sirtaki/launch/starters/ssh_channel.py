@@ -9,6 +9,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -119,8 +120,10 @@ class SshChannel:
                 return f"{self._argv[0]!r} for {host}: {error.strerror}\n".encode()
         assert process.stderr is not None
         said, self._code = b"", None
+        ready = select.poll()  # unlike select, with any number of open files
+        ready.register(process.stderr, select.POLLIN)
         while not self._reached.is_set():
-            if select.select([process.stderr], [], [], _LOOK_SECONDS)[0]:
+            if ready.poll(_LOOK_SECONDS * 1000):
                 data = os.read(process.stderr.fileno(), _READ_BYTES)
                 said += data
                 if not data:
@@ -148,8 +151,10 @@ class SshChannel:
         """See `Channel`."""
         with self._lock:
             self._cut.set()
-            if self._process is not None:
-                self._process.kill()
+            if self._process is not None and self._process.returncode is None:
+                # A proxy command has our pipe, too, and would outlive ssh.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self, patiently: bool) -> None:
         """See `Channel`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.flags.flags import Flags
 from sirtaki.launch.hosts.slots import (
     Host,
     allocate,
@@ -266,3 +268,12 @@ def test_several_names_of_this_machine_are_one_host() -> None:
 def test_hosts_that_are_all_others_stay_as_they_are() -> None:
     hosts = [Host("192.0.2.1", 1), Host("192.0.2.2", 3)]
     assert join_local(hosts) == hosts
+
+
+def test_a_host_file_may_be_a_pipe_and_have_the_marks_of_windows() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"\xef\xbb\xbfn1 slots=2\r\n\r\n# not n2\r\n")
+    os.close(writer)
+    flags = Flags(hostfile=f"/dev/fd/{reader}", num_proc=2)
+    assert flags.given_hosts() == flags.but(verbose=True).given_hosts() == [Host("n1", 2)]
+    os.close(reader)

@@ -312,3 +312,17 @@ def test_what_looks_like_a_traceback_without_end_is_not_held(line: str) -> None:
     assert held < 2 << 20
     assert not finder.holds
     assert all(isinstance(each, str) for each in shown)
+
+
+def test_the_oldest_of_many_tracebacks_may_come_again() -> None:
+    def traceback(text: str) -> Traceback:
+        return Traceback(("Traceback (most recent call last):\n", f"{text}\n"))
+
+    errors = Errors()
+    for rank in (0, 1):  # the second one is pending while the others come
+        errors.take(rank, traceback("E: first"))
+    for number in range(1000):
+        errors.take(0, traceback(f"E: {number}"))
+    errors.say(math.inf)
+    errors.take(1, traceback("E: first"))
+    errors.say(math.inf)

@@ -405,6 +405,10 @@ def test_hosts_narrow_an_allocation_and_keep_its_names() -> None:
     assert narrow(given_hosts, [Host("n2", 3)]) == [Host("n2.example.org", 3)]
     assert is_part(given_hosts, [Host("N2", 3)])
     assert not is_part(given_hosts, [Host("localhost", 3)])
+    twice = [Host("n1", 2), Host("n1.example.org", 2)]
+    assert narrow(given_hosts, twice) == [Host("n1.example.org", 4)]
+    addresses = [Host("10.0.0.1", 4), Host("10.0.0.2", 4)]
+    assert narrow(addresses, addresses[:1]) == addresses[:1]
 
 
 @pytest.mark.parametrize("way", ["flag", "file"])

@@ -182,7 +182,10 @@ def _how(code: int) -> str:
 
     if code <= _SIGNALLED:
         return f"ended with code {code}"
-    return f"ended with {names.Signals(code - _SIGNALLED).name}"
+    try:
+        return f"ended with {names.Signals(code - _SIGNALLED).name}"
+    except ValueError:  # the program's own code, such as 255 for sys.exit(-1)
+        return f"ended with code {code}"
 
 
 def main() -> int:
