@@ -21,7 +21,7 @@ from sirtaki.questions import kernel
 from sirtaki.questions.messages import Asked, Question, write_answer, write_refusal
 from sirtaki.questions.serving import QuestionServer
 from sirtaki.rendezvous.files import memory_file
-from sirtaki.rendezvous.host.presence import Presence, Record, own_namespace, prepare
+from sirtaki.rendezvous.host.presence import Presence, Record, own_boot, own_namespace, prepare
 from sirtaki.rendezvous.lasting import Lasting
 from sirtaki.rendezvous.living import Living
 from sirtaki.rendezvous.trust.auth import own_identity
@@ -124,6 +124,7 @@ def answer_for(
         stacks=dump,
         signal=stacks_signal if dump else 0,
         namespace=own_namespace(),
+        boot=own_boot(),
         id=process_id,
         main_signal=_Dump.main_signal,
     )

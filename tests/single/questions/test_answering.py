@@ -173,6 +173,13 @@ class TestRecords:
         assert not one.folder.exists()
         assert folder.exists()
 
+    def test_those_of_another_machine_that_shares_the_folder_stay(self, folder: Path) -> None:
+        one = presence.prepare(record()._replace(boot="another"))
+        one.announce()
+        presence.sweep()
+        assert one.folder.exists()
+        assert own() == []
+
     def test_those_of_processes_that_answer_stay(self, folder: Path) -> None:
         answering = Answering(record(), {})
         presence.sweep()

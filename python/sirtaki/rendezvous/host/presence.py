@@ -28,7 +28,7 @@ class Record(NamedTuple):
     job: the same for all ranks of a world. hostnames: of each rank's host. started: seconds since
     1970. stacks: the file into which the process writes its Python stacks on `signal`, and only the
     main thread's on `main_signal`; "" if it does not. namespace: the PID namespace of `pid`. id:
-    the starter's number of the process, -1 if it has none.
+    the starter's number of the process, -1 if it has none. boot: of the machine, see `own_boot`.
     """
 
     job: str
@@ -42,6 +42,7 @@ class Record(NamedTuple):
     namespace: int = 0
     id: int = -1
     main_signal: int = 0
+    boot: str = ""
 
 
 class Presence(NamedTuple):
@@ -95,6 +96,17 @@ def own_namespace() -> int:
         return 0
 
 
+def own_boot() -> str:
+    """Return what this machine calls the time since it was started, "" if unknown.
+
+    Containers of a machine have the same; two machines that share a folder have not.
+    """
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
 def prepare(record: Record) -> Presence:
     """Make a private folder for a record of this process, not published yet.
 
@@ -116,12 +128,15 @@ def sweep() -> None:
 
 def present() -> Iterator[Presence]:
     """Yield this user's records on this host, including those of ended processes."""
+    boot = own_boot()
     for folder in _candidates():
         if not _is_private_folder(folder):
             continue
         for path in sorted(folder.glob(f"*/{_RECORD}")):
             with contextlib.suppress(OSError, ValueError, TypeError):
-                yield Presence(path.parent, _record(parse_json(path.read_text())))
+                record = _record(parse_json(path.read_text()))
+                if record.boot in ("", boot):  # not of another machine that shares the folder
+                    yield Presence(path.parent, record)
 
 
 def _record(fields: Any) -> Record:
@@ -130,7 +145,7 @@ def _record(fields: Any) -> Record:
     lists = (record.command, record.hostnames)
     numbers = (record.rank, record.pid, record.signal, record.main_signal, record.id)
     good = all(type(each) is int for each in numbers)
-    good = good and all(type(each) is str for each in (record.job, record.stacks))
+    good = good and all(type(each) is str for each in (record.job, record.stacks, record.boot))
     good = good and isinstance(record.started, (int, float))
     good = good and all(type(one) is list and all(type(e) is str for e in one) for one in lists)
     if not good or not 0 <= record.rank < len(record.hostnames):

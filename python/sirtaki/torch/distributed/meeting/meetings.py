@@ -15,13 +15,12 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from torch._C._distributed_c10d import Store
 from torch.distributed import DistStoreError
 
-from sirtaki.rendezvous.host.presence import own_namespace
+from sirtaki.rendezvous.host.presence import own_boot, own_namespace
 from sirtaki.rendezvous.host.process_stat import stat_of
 from sirtaki.rendezvous.trust import digests
 from sirtaki.torch.distributed.meeting.store import TorchStore
@@ -32,7 +31,6 @@ _NUMBER_BYTES = 8
 _NOW = "now"
 _NOTHING = b"-"
 _PAUSE_SECONDS = 0.02
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class MeetingTimeoutError(DistStoreError, TimeoutError):
@@ -66,10 +64,7 @@ class _Process:
 
     @classmethod
     def own(cls) -> _Process:
-        boot = ""
-        with contextlib.suppress(OSError):
-            boot = _BOOT.read_text().strip()
-        where = f"{boot} {own_namespace()}"
+        where = f"{own_boot()} {own_namespace()}"
         return cls(os.getpid(), _start_of(os.getpid()), where, socket.gethostname())
 
     def packed(self) -> bytes:
