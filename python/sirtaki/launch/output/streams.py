@@ -41,9 +41,12 @@ class Streams:
         self._errors = outputs.errors or Errors()
         self._streams: dict[tuple[int, str], RankStream] = {}
         self._held: dict[RankStream, float] = {}
+        self._remote: dict[object, list[int]] = {}
 
-    def open(self, event: Event) -> None:
+    def open(self, event: Event, host: object) -> None:
         """Open the streams of a started process; read them if it is local."""
+        if not event.streams:
+            self._remote.setdefault(host, []).append(event.rank)
         for name in STREAMS:
             with self._writing():
                 self._streams[event.rank, name] = self._outputs.open(event.rank, name)
@@ -62,6 +65,12 @@ class Streams:
         stream = self._streams.get((rank, name))
         if stream is not None:
             self._write(stream, data)
+
+    def end(self, host: object) -> None:
+        """End the streams of the processes of another host that has gone."""
+        for rank in self._remote.pop(host, ()):
+            for name in STREAMS:
+                self.write(rank, name, b"")
 
     def due(self) -> list[float]:
         """Return when (time.monotonic()) `settle` has to be called."""

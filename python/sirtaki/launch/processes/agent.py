@@ -286,6 +286,7 @@ class Agent:
     def _forget(self, descriptor: int) -> None:
         if self._streams_read:
             self._selector.unregister(descriptor)
+        self._say(frames.pack_output(*self._streams[descriptor], b""))  # the end
         del self._streams[descriptor]
         os.close(descriptor)
 

@@ -104,7 +104,7 @@ def unpack_json(payload: bytes) -> dict[str, Any]:
 
 
 def pack_output(rank: int, stream: str, data: bytes) -> bytes:
-    """Encode a rank's output on `stream`, "stdout" or "stderr"."""
+    """Encode a rank's output on `stream`, "stdout" or "stderr"; without data, its end."""
     return pack(Kind.OUTPUT, _OUTPUT.pack(rank, STREAMS.index(stream)) + data)
 
 

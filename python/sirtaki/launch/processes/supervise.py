@@ -302,7 +302,7 @@ class Supervisor:
                 self._awaited.processes.discard(event.rank)
                 if self._verbose:
                     self._report(f"rank {event.rank} on {host.host}: {event.text}")
-                self._streams.open(event)
+                self._streams.open(event, host)
             elif event.kind == "answer" and self._watch_ranks is not None:
                 self._watch_ranks.take(host, event.code, event.data)
             elif event.kind == "output":
@@ -325,6 +325,7 @@ class Supervisor:
             elif event.kind == "done":
                 self._forget_channels(host, set(self._open[host]))
                 del self._open[host]
+                self._streams.end(host)
                 if host in self._added:
                     self._dismiss(host)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import selectors
 import subprocess
 import sys
 import time
@@ -10,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from sirtaki.launch.output.output import Outputs
+from sirtaki.launch.output.progress import Progress
+from sirtaki.launch.output.streams import Streams
+from sirtaki.launch.processes.events import Event
 from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job, python
 
 
@@ -89,3 +94,21 @@ def test_characters_that_the_output_does_not_have_are_replaced() -> None:
     )
     assert done.stderr == b""
     assert done.stdout == b"[0]<stdout>:\xe9?\n[None]\n"
+
+
+def test_files_of_processes_of_another_host_are_closed_with_it(tmp_path: Path) -> None:
+    outputs = Outputs(4, sys.stdout, sys.stderr, str(tmp_path))
+    streams = Streams(outputs, selectors.DefaultSelector(), Progress(None), lambda _: None)
+
+    def still_open() -> int:
+        files = Path("/proc/self/fd").iterdir()
+        return sum(str(tmp_path) in os.path.realpath(each) for each in files)
+
+    for rank, host in ((0, "a"), (1, "b"), (2, "b")):
+        streams.open(Event("started", rank), host)
+    assert still_open() == 6
+    streams.end("b")
+    assert still_open() == 2
+    streams.write(0, "stdout", b"")
+    streams.end("a")
+    assert still_open() == 0
