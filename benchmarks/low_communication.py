@@ -10,7 +10,7 @@ import json
 import shlex
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -37,31 +37,37 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=8, help="turns of each contender (8)")
     parser.add_argument("--steps", type=int, default=_STEPS, help=f"of a training ({_STEPS})")
+    parser.add_argument(
+        "--only", nargs="+", choices=_CASES, help="measure these, and keep the others of the file"
+    )
     parser.add_argument("--output", default=str(RESULTS), help="folder of low_communication.json")
     args = parser.parse_args(arguments)
     if (reason := reason_to_skip()) is not None:
         raise SystemExit(f"no bed of virtual hosts here: {reason}")
-    cases = {
-        "steps": measure(_RANKS, "100mbit", "steps", args.rounds),
-        "pair": measure(2, "1gbit", "pair", max(1, args.rounds // 4)),
-        "losses": losses(args.steps),
+    shown = {**OPTIONS, "compression": OPTIONS["compression"].__qualname__}
+    configuration = {
+        "DiLoCo": {**shown, "rate": RATE},
+        "small": SMALL._asdict(),
+        "large": LARGE._asdict(),
     }
+    file = Path(args.output) / "low_communication.json"
+    kept: Result = json.loads(file.read_text()) if args.only else {"cases": {}}
+    if args.only and kept["configuration"] != configuration:
+        raise SystemExit(f"{file} is of another configuration: measure all cases")
+    measured = {name: _CASES[name](args) for name in args.only or _CASES}
+    cases = {name: {**kept["cases"], **measured}[name] for name in _CASES}
     checks = check_low_communication(cases)
     print("\n".join(show(cases, checks)))
-    shown = {**OPTIONS, "compression": OPTIONS["compression"].__qualname__}
+    command = shlex.join(["python", "benchmarks/low_communication.py", *arguments])
     result = {
         "benchmark": "low_communication",
-        "command": shlex.join(["python", "benchmarks/low_communication.py", *arguments]),
+        "command": "; ".join(filter(None, [kept.get("command"), command])),
         "machine": machine_facts(),
-        "configuration": {
-            "DiLoCo": {**shown, "rate": RATE},
-            "small": SMALL._asdict(),
-            "large": LARGE._asdict(),
-        },
+        "configuration": configuration,
         "cases": cases,
         "targets": [asdict(check) for check in checks],
     }
-    write_result(Path(args.output) / "low_communication.json", result)
+    write_result(file, result)
     return 0
 
 
@@ -91,6 +97,14 @@ def losses(steps: int) -> Result:
         FLOAT32: [tried[best], *(loss(FLOAT32, seed, best) for seed in _SEEDS[1:])],
         DILOCO: [loss(DILOCO, seed, RATE) for seed in _SEEDS],
     }
+
+
+# By their names; each is measured with all of its contenders at once.
+_CASES: dict[str, Callable[[argparse.Namespace], Result]] = {
+    "steps": lambda args: measure(_RANKS, "100mbit", "steps", args.rounds),
+    "pair": lambda args: measure(2, "1gbit", "pair", max(1, args.rounds // 2)),
+    "losses": lambda args: losses(args.steps),
+}
 
 
 def show(cases: Result, checks: Sequence[Check]) -> list[str]:

@@ -170,9 +170,9 @@ def train(name: str, seed: int, rate: float, steps: int) -> dict[str, float]:
 
 
 def _steps(text: Text, rounds: int) -> dict[str, Any]:
-    """Measure steps of all contenders by turns; a turn of DiLoCo is a whole cycle."""
+    """Measure steps of all contenders by turns."""
     names = (ALONE, FLOAT32, INT8, DILOCO, DDP, POWER_SGD)
-    return _by_turns({name: Training(text, name, SMALL) for name in names}, rounds)
+    return _by_turns({name: Training(text, name, SMALL) for name in names}, rounds, 8)
 
 
 def _pair(text: Text, rounds: int) -> dict[str, Any]:
@@ -180,11 +180,12 @@ def _pair(text: Text, rounds: int) -> dict[str, Any]:
     names = (ALONE, FLOAT32, INT8, DILOCO)
     trainings = {name: Training(text, name, LARGE) for name in names}
     trainings[ALONE].sleeps = hvd.rank() > 0
-    return _by_turns(trainings, rounds)
+    return _by_turns(trainings, rounds, 4)
 
 
-def _by_turns(trainings: dict[str, Training], rounds: int) -> dict[str, Any]:
-    repeats = {name: SYNC_EVERY if name == DILOCO else 8 for name in trainings}
+def _by_turns(trainings: dict[str, Training], rounds: int, steps: int) -> dict[str, Any]:
+    """Return what so many steps a turn have taken and sent; a turn of DiLoCo is a whole cycle."""
+    repeats = {name: SYNC_EVERY if name == DILOCO else steps for name in trainings}
     quantiles = interleave(trainings, repeats, rounds)
     result = {}
     for name, training in trainings.items():
