@@ -34,7 +34,8 @@ class Guards:
         steps.
 
         Args:
-            value: A model, an optimizer, an elastic state, or a tree of arrays.
+            value: A model, an optimizer, an elastic state, or a tree or iterator of these or of
+                arrays.
 
         Raises:
             DivergedError: Ranks differ from most others; on all ranks.

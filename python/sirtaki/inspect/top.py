@@ -106,5 +106,8 @@ def _can_clear() -> bool:
 
 
 def _say_ended(looks: Looks) -> int:
-    print(f"sirtaki top: no rank of {looks.job} is left here", file=sys.stderr)
+    print(
+        f"sirtaki top: no rank of {looks.job} is left here, or has called init() yet",
+        file=sys.stderr,
+    )
     return 1

@@ -79,8 +79,8 @@ def find(name: str | None) -> list[Presence]:
         raise UnknownJob(str(error)) from None
     if not found and (job := launched_here(name)):
         raise UnknownJob(
-            f"job {job} was started here, and all of its ranks are on other hosts: run this on one "
-            "of them. `sirtaki hang`, `top` and `trace` ask them from here"
+            f"job {job} was started here, and no rank of it has called init() on this machine: run "
+            "this on one of its hosts. `sirtaki hang`, `top` and `trace` ask all of them from here"
         )
     if not known:
         which = "" if name is None else f" {name!r}"

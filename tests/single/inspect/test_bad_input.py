@@ -135,7 +135,7 @@ def test_a_launcher_answers_what_its_ranks_have_told(
     launcher = LauncherAnswers("a1b2c3d4", wake)
     assert launched_here("a1b2") == "a1b2c3d4"
     assert find_launched("a1b2") == ("a1b2c3d4", [])
-    with pytest.raises(UnknownJob, match="a1b2c3d4 was started here, and all of its ranks are on"):
+    with pytest.raises(UnknownJob, match="a1b2c3d4 was started here, and no rank of it has called"):
         find("a1b2")
     assert ps([]) == 0
     row = capsys.readouterr().out.splitlines()[-1].split()

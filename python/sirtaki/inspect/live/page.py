@@ -95,7 +95,10 @@ class PageServer(LoopbackServer):
 def serve(looks: Looks, port: int) -> int:
     """Serve the page until Ctrl-C; returns 1 if the job has ended, 2 if the port is taken."""
     if looks.look() is None:
-        print(f"sirtaki top: no rank of {looks.job} is left here", file=sys.stderr)
+        print(
+            f"sirtaki top: no rank of {looks.job} is left here, or has called init() yet",
+            file=sys.stderr,
+        )
         return 1
     try:
         server = PageServer(looks, port)
