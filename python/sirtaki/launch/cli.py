@@ -84,10 +84,10 @@ GROUPS = {
 _SUBCOMMANDS = {name: each for group in GROUPS.values() for name, each in group.items()}
 _EXAMPLES = """\
 examples:
-  sirtaki new pytorch train.py                    a script that trains at any size
-  sirtaki run -np 4 python train.py               four processes on this machine
-  sirtaki run -H node1:4,node2:4 python train.py  eight processes on two machines
-  sirtaki hang                                    why the running job hangs
+  sirtaki new pytorch train.py                          a script that trains at any size
+  sirtaki run -np 4 python train.py                     four processes on this machine
+  sirtaki run -np 8 -H node1:4,node2:4 python train.py  eight processes on two machines
+  sirtaki hang                                          why the running job hangs
 
 `sirtaki SUBCOMMAND --help` lists the flags of one."""
 

@@ -2,7 +2,7 @@
 
 python train.py                          one process
 sirtaki run -np 4 python train.py        four processes on this machine
-sirtaki run -H a:4,b:4 python train.py   eight processes on two machines
+sirtaki run -np 8 -H a:4,b:4 python train.py   eight processes on two machines
 """
 
 from __future__ import annotations

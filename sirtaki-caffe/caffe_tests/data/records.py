@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from google.protobuf import text_format
 
 import sirtaki_caffe.data.layers  # noqa: F401 (registers them)
@@ -14,6 +15,10 @@ from sirtaki_caffe.data.images import make_datum
 from sirtaki_caffe.data.stores.databases import write_database
 from sirtaki_caffe.layers.base import Context, Layer, layer_class
 from sirtaki_caffe.proto.schema import LayerParameter
+from tests import needs
+
+needs_leveldb = needs.installed("plyvel")
+BACKENDS = ["lmdb", pytest.param("leveldb", marks=needs_leveldb)]
 
 
 def layer_of(text: str, **context: Any) -> Layer:

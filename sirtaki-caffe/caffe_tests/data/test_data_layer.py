@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from caffe_tests.data.records import batches, layer_of, numbered, write_images
+from caffe_tests.data.records import batches, layer_of, needs_leveldb, numbered, write_images
 from sirtaki_caffe.errors import LayerError
 from sirtaki_caffe.layers.base import World
 from sirtaki_caffe.proto.schema import Datum
@@ -197,6 +197,7 @@ def test_a_layer_leaves_no_threads(seven: Path) -> None:
     assert set(threading.enumerate()) == before
 
 
+@needs_leveldb
 def test_leveldb_is_read_by_two_at_once_and_left_as_it_is(tmp_path: Path) -> None:
     path = write_images(tmp_path / "db", numbered(5), "leveldb")
     before = sorted((f.name, f.stat().st_mtime_ns) for f in path.iterdir())
@@ -207,6 +208,7 @@ def test_leveldb_is_read_by_two_at_once_and_left_as_it_is(tmp_path: Path) -> Non
     assert sorted((f.name, f.stat().st_mtime_ns) for f in path.iterdir()) == before
 
 
+@needs_leveldb
 def test_leveldb_is_shuffled_and_continued(tmp_path: Path) -> None:
     path = write_images(tmp_path / "db", numbered(5), "leveldb")
     text = data(path, "shuffle: true", 5).replace("backend: LMDB", "")
@@ -256,6 +258,7 @@ def test_an_empty_database_is_named(tmp_path: Path) -> None:
         layer_of(data(write_images(tmp_path / "empty", [])))
 
 
+@needs_leveldb
 def test_a_folder_without_database_is_named(tmp_path: Path) -> None:
     with pytest.raises(LayerError, match="not an LMDB"):
         layer_of(data(tmp_path))

@@ -9,11 +9,10 @@ from typing import Any
 import cv2
 import lmdb
 import numpy as np
-import plyvel
 import pytest
 import torch
 
-from caffe_tests.data.records import write_images
+from caffe_tests.data.records import BACKENDS, write_images
 from sirtaki_caffe.commands.tools import compute_image_mean, convert_imageset, extract_features
 from sirtaki_caffe.errors import CaffeError
 from sirtaki_caffe.net.net import Net
@@ -21,6 +20,7 @@ from sirtaki_caffe.proto.blobs import read_mean
 from sirtaki_caffe.proto.schema import TEST, Datum
 from sirtaki_caffe.proto.text import read_net
 from sirtaki_caffe.proto.weights import write_weights
+from tests import needs
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
 
@@ -38,7 +38,7 @@ def convert(images: Path, *flags: str) -> dict[bytes, Any]:
     arguments = [*flags, f"{images}/", str(images / "list.txt"), str(images / "db")]
     assert convert_imageset.main(arguments) == 0
     if "--backend=leveldb" in flags:
-        with closing(plyvel.DB(str(images / "db"))) as database:
+        with closing(needs.package("plyvel").DB(str(images / "db"))) as database:
             return {key: Datum.FromString(value) for key, value in database}
     with lmdb.open(str(images / "db"), readonly=True) as env, env.begin() as transaction:
         return {key: Datum.FromString(value) for key, value in transaction.cursor()}
@@ -49,7 +49,7 @@ def pixels(datum: Any) -> np.ndarray:
     return np.frombuffer(datum.data, np.uint8).reshape(shape).transpose(1, 2, 0)
 
 
-@pytest.mark.parametrize("backend", ["lmdb", "leveldb"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_images_become_records_in_the_order_of_the_list(images: Path, backend: str) -> None:
     records = convert(images, f"--backend={backend}")
     assert list(records) == [b"00000000_0.png", b"00000001_1.png", b"00000002_2.png"]
@@ -103,7 +103,7 @@ def test_a_database_is_not_overwritten(images: Path) -> None:
         convert(images)
 
 
-@pytest.mark.parametrize("backend", ["lmdb", "leveldb"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_the_mean_is_that_of_all_images(
     tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from caffe_tests.data.records import BACKENDS, needs_leveldb
 from sirtaki_caffe.data.stores.databases import InOrder, Shuffled, open_database, write_database
 from sirtaki_caffe.errors import CaffeError
 
@@ -101,6 +102,7 @@ def test_an_lmdb_that_shrinks_while_it_is_read_is_refused(tmp_path: Path) -> Non
             list(map(reader.read, range(60)))
 
 
+@needs_leveldb
 @pytest.mark.parametrize(
     ("written", "asked", "said"),
     [
@@ -117,6 +119,7 @@ def test_a_database_of_the_other_kind_is_recognised(
         open_database(asked, str(tmp_path / "db"))
 
 
+@needs_leveldb
 def test_a_damaged_leveldb_is_refused(tmp_path: Path) -> None:
     with write_database("leveldb", tmp_path / "db") as writer:
         for number in range(50):
@@ -137,7 +140,7 @@ def test_a_damaged_leveldb_is_refused(tmp_path: Path) -> None:
         file.write_bytes(whole)
 
 
-@pytest.mark.parametrize("backend", ["lmdb", "leveldb"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_what_was_not_written_to_the_end_is_not_there(tmp_path: Path, backend: str) -> None:
     with suppress(KeyboardInterrupt), write_database(backend, tmp_path / "db") as database:
         database.put(b"a", b"1")

@@ -70,6 +70,9 @@ def _add_start(commands: argparse._SubParsersAction[CommandParser]) -> None:
     one.set_defaults(do=_start)
 
 
+_MERGED = (
+    "name of the merged file: FILE.json or FILE.json.gz for all programs, FILE.pftrace for Perfetto"
+)
 _OUTPUT = (
     "name of the file that `stop` writes: FILE.json or FILE.json.gz for all programs, FILE.pftrace "
     "for Perfetto (default: trace-JOB.json.gz here)"
@@ -112,7 +115,7 @@ def _add_merge(commands: argparse._SubParsersAction[CommandParser]) -> None:
         "ranks of several hosts took part in.",
     )
     one.add_argument("files", nargs="+", metavar="FILE", help="each of a host's ranks")
-    one.add_argument("-o", "--output", metavar="FILE", required=True, help=_OUTPUT)
+    one.add_argument("-o", "--output", metavar="FILE", required=True, help=_MERGED)
     one.set_defaults(do=_merge)
 
 
