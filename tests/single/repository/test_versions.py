@@ -26,11 +26,12 @@ PINNED = [each for each in ENVIRONMENTS if each.age == "pinned"]
 
 
 def pinned(package: str) -> str:
+    """The version on Python 3.11 and newer; 3.10 gets the last one that supports it."""
     [version] = {
-        line.partition("==")[2].strip()
+        line.partition("==")[2].partition(";")[0].strip()
         for file in ("run", "frameworks")
         for line in (ROOT / f"tools/requirements-{file}.txt").read_text().splitlines()
-        if line.startswith(f"{package}==")
+        if line.startswith(f"{package}==") and "python_version <" not in line
     }
     return version
 

@@ -49,7 +49,9 @@ class Flags:
     alsologtostderr: bool = _flag(True, "accepted; the log always goes to standard error")
     stderrthreshold: int = _flag(0, "accepted; the log always goes to standard error")
     colorlogtostderr: bool = _flag(False, "accepted without effect")
-    log_dir: str = _flag("", "where log files are made; default: TMPDIR, TMP or /tmp")
+    log_dir: str = _flag(
+        "", "where log files are made; default: GOOGLE_LOG_DIR, TEST_TMPDIR, TMPDIR, TMP or /tmp"
+    )
     log_prefix: bool = _flag(True, "accepted; tools want the prefix")
     log_link: str = _flag("", "accepted without effect")
     minloglevel: int = _flag(0, "the least severity that is logged, 0 to 3")
