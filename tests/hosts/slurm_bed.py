@@ -10,9 +10,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING
 
 from tests import needs
+
+if TYPE_CHECKING:
+    from typing import Self  # since Python 3.11
 
 _SLURM = ("munged", "sbatch", "slurmctld", "slurmd", "srun")
 _GRID_ENGINE = ("qrsh", "qsub", "sge_execd", "sge_qmaster")
