@@ -20,6 +20,10 @@ from sirtaki_caffe.data.layers.base import DataLayer
 from sirtaki_caffe.net.net import Net
 from sirtaki_caffe.proto.schema import TEST, TRAIN
 from sirtaki_caffe.proto.text import read_net, read_solver
+from tests import needs
+
+# The siamese pairs are in a LevelDB.
+pytestmark = needs.installed("plyvel")
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 NETS = ("mnist", "hdf5_classification", "siamese", "shapes", "models")
