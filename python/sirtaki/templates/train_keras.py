@@ -1,7 +1,7 @@
 """Train a small Keras network on any number of processes, on any backend of Keras.
 
-python train.py                          one process
-sirtaki run -np 4 python train.py        four processes on this machine
+python train.py                                one process
+sirtaki run -np 4 python train.py              four processes on this machine
 sirtaki run -np 8 -H a:4,b:4 python train.py   eight processes on two machines
 
 KERAS_BACKEND=torch (or tensorflow, jax) chooses the backend.

@@ -1,7 +1,7 @@
 """Train a small PyTorch network on any number of processes.
 
-python train.py                          one process
-sirtaki run -np 4 python train.py        four processes on this machine
+python train.py                                one process
+sirtaki run -np 4 python train.py              four processes on this machine
 sirtaki run -np 8 -H a:4,b:4 python train.py   eight processes on two machines
 """
 

@@ -258,10 +258,13 @@ def test_an_empty_database_is_named(tmp_path: Path) -> None:
         layer_of(data(write_images(tmp_path / "empty", [])))
 
 
-@needs_leveldb
-def test_a_folder_without_database_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_an_lmdb_is_named(tmp_path: Path) -> None:
     with pytest.raises(LayerError, match="not an LMDB"):
         layer_of(data(tmp_path))
+
+
+@needs_leveldb
+def test_a_folder_without_a_leveldb_is_named(tmp_path: Path) -> None:
     with pytest.raises(LayerError, match="not a LevelDB"):
         layer_of(data(tmp_path).replace("backend: LMDB", ""))
 
