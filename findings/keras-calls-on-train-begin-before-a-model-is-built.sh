@@ -1,5 +1,5 @@
 #!/bin/sh
-# Keras 3.15.1: `fit` of a model without an input shape calls the callbacks' `on_train_begin` when the model
+# Keras 3.15.1: `fit` of a model without an input shape calls the callbacks' `on_train_begin` when the model is
 # not built yet on TensorFlow, and when it is built on JAX. A callback that broadcasts or counts weights there
 # finds them on one backend only.
 # Seen: 0 weights on TensorFlow, 2 on JAX.
