@@ -28,7 +28,8 @@ SAID = (
     r"\[0\]<stderr>:sirtaki: in \d+ steps rank 0 waited for the network for \d\d% of the time: "
     r"\d+ of \d+ ms\. Without the other hosts, each of the 3 would train faster than all do now\. "
     r"Meanwhile eth0 sent \d\.\d MB/s( of \d+)?.*\. "
-    r"Try hvd\.DiLoCo: docs/howto/slow-networks\.md \(SIRTAKI_ADVICE=0: no such advice\)"
+    r'Try hvd\.DiLoCo, as the page "Train over a slow network" says '
+    r"\(SIRTAKI_ADVICE=0: no such advice\)"
 )
 
 

@@ -9,6 +9,7 @@ import re
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -102,8 +103,12 @@ while True:
 """
 
 
-def test_a_command_on_the_launchers_host_knows_how_fast_ranks_on_others_are(bed: Bed) -> None:
-    with running(bed, "--no-stall-check", *python(TRAINS)):
+def test_a_command_on_the_launchers_host_and_its_metrics_know_the_ranks_of_all(
+    bed: Bed, tmp_path: Path
+) -> None:
+    written = tmp_path / "metrics"
+    flags = ("--no-stall-check", "--metrics-file", str(written), "--metrics-interval", "1")
+    with running(bed, *flags, *python(TRAINS)):
         jobs = bed.hosts[0].run(*SIRTAKI, "ps").stdout
         (job,) = re.findall(r"^([0-9a-f]{8}) ", jobs, re.MULTILINE)
         steps = [None]
@@ -114,6 +119,10 @@ def test_a_command_on_the_launchers_host_knows_how_fast_ranks_on_others_are(bed:
     assert [one["rank"] for one in ranks] == [0, 1, 2]
     assert len({one["host"] for one in ranks}) == 3
     assert all(one["step"] >= 0.02 and one["memory"] > 1 << 20 for one in ranks), ranks
+    last = json.loads(written.read_text().splitlines()[-1])
+    assert [(one["rank"], one["host"]) for one in last["ranks"]] == [
+        (one["rank"], one["host"]) for one in ranks
+    ]
 
 
 @pytest.mark.nightly

@@ -170,7 +170,10 @@ def advice(first: Look, now: Look, hosts: int, moving: float) -> str:
         reached = sent[name] / (moving * seconds)
         text += f". Meanwhile {name} sent {reached / 1e6:.1f} MB/s{_limit(name)}"
     way = _way(share, sent[name] / whole if name and whole > 0 else 1.0)
-    return f"{text}. Try {way}: docs/howto/slow-networks.md (SIRTAKI_ADVICE=0: no such advice)"
+    return (
+        f'{text}. Try {way}, as the page "Train over a slow network" says '
+        "(SIRTAKI_ADVICE=0: no such advice)"
+    )
 
 
 def _limit(interface: str) -> str:

@@ -141,7 +141,4 @@ def _on_mounted_hosts(flags: Flags, environ: Mapping[str, str]) -> Flags:
     """Let the job run on the hosts of a mounted file, unless hosts are given."""
     # An elastic job polls the operator's script instead.
     path = None if flags.lists_hosts else mounted_hostfile(environ)
-    if path is None:
-        return flags
-    size = flags.num_proc or sum(host.slots for host in read_hostfile(path))
-    return flags.but(hostfile=path, num_proc=size)
+    return flags if path is None else flags.but(hostfile=path)

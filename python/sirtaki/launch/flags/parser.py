@@ -118,7 +118,7 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
         dest="num_proc",
         type=positive,
         metavar="NUM_PROC",
-        help="number of processes to start",
+        help="number of processes to start (default: one per slot of the hosts)",
     )
     parser.add_argument(
         "-cb", "--check-build", action="store_true", help="print what is available and exit"
@@ -172,7 +172,7 @@ def _add_choice_of_ranks(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_metrics(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("metrics of the ranks on this host, while the job runs")
+    group = parser.add_argument_group("metrics of all ranks, while the job runs")
     group.add_argument(
         "--metrics-port",
         type=port,

@@ -122,6 +122,9 @@ def make_settings(
     allocation = found if isinstance(found, Allocation) else None
     if allocation is not None and flags.controller == allocation.starter:
         flags = flags.but(controller=None)
+    given = flags.given_hosts()
+    if given is not None and flags.num_proc is None:
+        flags = flags.but(num_proc=sum(host.slots for host in given))
     elastic = elastic_settings(flags, environ, allocation)
     mpi = mpi_arguments(flags)
     kind = elastic or mpi or found or Hosts()
@@ -133,7 +136,6 @@ def make_settings(
         raise LaunchError("the number of processes is missing: give -np")
     if not command:
         raise LaunchError("the command to run is missing")
-    given = flags.given_hosts()
     listed = [Host("localhost", flags.num_proc)] if given is None else given
     if mpi is not None:
         refuse_ports(listed, "mpirun")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from sirtaki.launch.errors import FAILED, LaunchError
 from sirtaki.launch.flags.settings import Settings
 from sirtaki.launch.hosts.nodes import Nodes, leave_node
+from sirtaki.launch.hosts.slots import is_local
 from sirtaki.launch.processes.agent_server import AgentServer
 from sirtaki.launch.processes.channels import Channel
 from sirtaki.launch.processes.connecting_agent import serve
@@ -84,6 +85,12 @@ def join(nodes: Nodes, settings: Settings) -> int:
     kept = leave_node(os.environ)
     for name in os.environ.keys() - kept.keys():
         del os.environ[name]
+    if is_local(nodes.address):
+        print(
+            f"sirtaki: {nodes.names()[nodes.rank]} looks for node 0 on this machine, which is "
+            f"--master-addr {nodes.address}; if node 0 is another machine, give its address",
+            file=sys.stderr,
+        )
     call = {
         "address": TLS_SCHEME + format_endpoints([nodes.address], nodes.port),
         "seconds": settings.start_timeout * _CALL_SHARE,

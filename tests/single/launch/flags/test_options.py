@@ -268,6 +268,16 @@ def test_an_elastic_job_uses_what_a_scheduler_gave_but_not_by_jsrun() -> None:
         make_settings(flags, {}, Allocation("lsf", "7", hosts, "jsrun"))
 
 
+def test_without_a_number_there_is_one_process_per_slot(tmp_path: Path) -> None:
+    listed = make_settings(flags_given("-H", "a:2,b", "true"), {})
+    assert [(slot.host, slot.rank) for slot in listed.slots] == [("a", 0), ("a", 1), ("b", 2)]
+    path = tmp_path / "hosts"
+    path.write_text("a slots=3\n")
+    assert len(make_settings(flags_given("--hostfile", str(path), "true"), {}).slots) == 3
+    elastic = elastic_of(make_settings(flags_given("-H", "a:2,b", "--min-np", "1", "true"), {}))
+    assert (elastic.least, elastic.first) == (1, 3)
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -8,6 +8,7 @@ import pytest
 
 from sirtaki.launch.flags.flags import Flags, read_flags
 from sirtaki.launch.flags.parser import make_parser
+from sirtaki.launch.flags.settings import make_settings
 from sirtaki.launch.hosts.slots import Host, read_hostfile
 
 FORMS = {
@@ -25,8 +26,9 @@ def test_the_launcher_of_an_mpi_job_runs_on_its_workers(tmp_path: Path, variable
     path = tmp_path / "hostfile"
     workers = [Host("job-worker-0.job.ns.svc", 2), Host("job-worker-1.job.ns.svc", 1)]
     path.write_text(FORMS[variable].format(*(worker.name for worker in workers)))
-    flags = flags_in({"K_MPI_JOB_ROLE": "launcher", variable: str(path)})
-    assert (flags.hostfile, flags.num_proc) == (str(path), 3)
+    flags = flags_in({"K_MPI_JOB_ROLE": "launcher", variable: str(path)}, "true")
+    assert flags.hostfile == str(path)
+    assert len(make_settings(flags, {}).slots) == 3
     assert read_hostfile(str(path)) == workers
 
 

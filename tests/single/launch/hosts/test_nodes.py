@@ -214,6 +214,7 @@ def test_a_node_that_reaches_nobody_says_so(pods: Pods) -> None:
     ((code, _, told),) = pods.ended()
     assert code == 1
     assert f"{pods.address}:{pods.port}" in told
+    assert f"node-1 looks for node 0 on this machine, which is --master-addr {pods.address}" in told
 
 
 @pytest.mark.job
