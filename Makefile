@@ -170,7 +170,8 @@ $(CHECKED)/single: $(CPP_FILES) $(PYTHON_FILES) $(wildcard *.md docs/*.md docs/*
 	xargs -r -a $@.files $(BIN)/python -m pytest -m "not job and not slow and not nightly" -n $(CORES) --dist worksteal
 	@touch $@
 
-$(CHECKED)/core: $(CPP_FILES) $(wildcard python/sirtaki/*.py python/sirtaki/core/*.py tests/parallel/core/*.py) | $(INSTALLED)
+$(CHECKED)/core: $(CPP_FILES) $(wildcard python/sirtaki/*.py) $(shell find $(patsubst %,python/sirtaki/%,core launch numpy rendezvous schedulers) \
+    tests/parallel/core -name '*.py') | $(INSTALLED)
 	$(MAKE) --no-print-directory test-parallel RANKS=2 RANK_TESTS=tests/parallel/core MARKS="not slow"
 	@mkdir -p $(@D) && touch $@
 

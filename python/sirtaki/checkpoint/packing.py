@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import pickle
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +45,8 @@ class _Packer:
                 for key, each in value.items()
             ]
             return {"dict": pairs}
+        if type(value) is Counter:  # PyTorch's MultiStepLR has one
+            return {"counter": [[self.pack(key, where), count] for key, count in value.items()]}
         if type(value) in (list, tuple):
             parts = [self.pack(each, f"{where}[{i}]") for i, each in enumerate(value)]
             return {type(value).__name__: parts}
@@ -86,6 +88,8 @@ def unpack(packed: Any, arrays: Sequence[Any], trusted: bool) -> Any:
         return arrays[packed["array"]]
     if "dict" in packed:
         return {again(key): again(value) for key, value in packed["dict"]}
+    if "counter" in packed:
+        return Counter({again(key): count for key, count in packed["counter"]})
     if "list" in packed:
         return [again(each) for each in packed["list"]]
     if "tuple" in packed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ TREES = st.recursive(
         st.lists(each, max_size=3),
         st.lists(each, max_size=3).map(tuple),
         st.dictionaries(KEYS, each, max_size=3),
+        st.dictionaries(KEYS, st.integers(), max_size=3).map(Counter),
     ),
     max_leaves=12,
 )

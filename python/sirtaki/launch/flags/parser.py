@@ -143,7 +143,12 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
     _add_choice_of_ranks(parser)
     parser.add_argument("--disable-cache", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument(
-        "--termination-grace-seconds", type=decimal, default=5.0, help=argparse.SUPPRESS
+        "--termination-grace-seconds",
+        type=decimal,
+        default=5.0,
+        metavar="SECONDS",
+        help="time that processes have after each signal before they get the next, at last SIGKILL "
+        "(default: 5)",
     )
     _add_metrics(parser)
     _add_hosts(parser)
