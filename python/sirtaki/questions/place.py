@@ -32,6 +32,9 @@ _CALLS = {
         "sleep": (101, 115),
     },
 }
+# Calls that may wait for descriptors and for nothing but time, such as `time.sleep` of Python 3.10,
+# and which of their arguments is the number of descriptors.
+_COUNTED = {"x86_64": {7: 1, 23: 0, 270: 0, 271: 1}, "aarch64": {72: 0, 73: 1}}
 # The index, in a frame of `place`, of the flag for the user's own code.
 _OWN = 4
 _DEBUGGERS = ("pdb.py", "bdb.py", "debugpy", "pydevd")
@@ -135,11 +138,14 @@ def _call() -> str:
     """Return what the main thread waits for in the kernel."""
     try:
         words = Path(f"/proc/self/task/{os.getpid()}/syscall").read_text().split()
-        number, first = int(words[0]), int(words[1], 16)
+        number, *arguments = int(words[0]), *(int(word, 16) for word in words[1:3])
     except (OSError, ValueError, IndexError):
         return ""
     machine = os.uname().machine
-    if number == _READ.get(machine) and first == 0:
+    if number == _READ.get(machine) and arguments[0] == 0:
         return "input"
+    count = _COUNTED.get(machine, {}).get(number)
+    if count is not None and arguments[count] == 0:
+        return "sleep"
     calls = _CALLS.get(machine, {})
     return next((name for name, numbers in calls.items() if number in numbers), "")
