@@ -29,7 +29,7 @@ class Rank:
             stderr=subprocess.PIPE,
             env={**os.environ, "PMI_RANK": "3", "PMI_FD": str(theirs)},
             pass_fds=[theirs],
-            process_group=0,
+            start_new_session=True,
         )
         os.close(theirs)
 
