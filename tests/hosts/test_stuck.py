@@ -116,11 +116,12 @@ def test_a_command_on_the_launchers_host_and_its_metrics_know_the_ranks_of_all(
             told = bed.hosts[0].run(*SIRTAKI, "top", job, "--once", "--json").stdout
             ranks = json.loads(told)["ranks"]
             steps = [one["step"] for one in ranks]
+        while len(lines := written.read_text().splitlines(keepends=True)) < 2:
+            time.sleep(0.1)
     assert [one["rank"] for one in ranks] == [0, 1, 2]
     assert len({one["host"] for one in ranks}) == 3
     assert all(one["step"] >= 0.02 and one["memory"] > 1 << 20 for one in ranks), ranks
-    last = json.loads(written.read_text().splitlines()[-1])
-    assert [(one["rank"], one["host"]) for one in last["ranks"]] == [
+    assert [(one["rank"], one["host"]) for one in json.loads(lines[0])["ranks"]] == [
         (one["rank"], one["host"]) for one in ranks
     ]
 

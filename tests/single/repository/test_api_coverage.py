@@ -59,8 +59,9 @@ def expected_parameters(line: str, module: str) -> list[tuple[str, Any]]:
 
 def actual_parameters(function: Any, *, bound: bool) -> list[tuple[str, Any]]:
     # Python 3.10 describes a class by the `__new__` of its base.
-    if isinstance(function, type) and "__init__" in vars(function):
-        function, bound = vars(function)["__init__"], False
+    begins = dict(inspect.getmembers(function, inspect.isfunction)).get("__init__")
+    if isinstance(function, type) and begins:
+        function, bound = begins, False
     stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     parameters = list(inspect.signature(function).parameters.values())
     return [(stars.get(p.kind, "") + p.name, p.default) for p in parameters[not bound :]]
