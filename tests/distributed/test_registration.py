@@ -23,7 +23,7 @@ HANDLERS = sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers
 def replaced():
     functions = [dist.monitored_barrier, dist.split_group, dist.init_process_group]
     functions += [dist.new_group, HANDLERS["env"]]
-    ours = [one for one in functions if "/sirtaki/" in one.__code__.co_filename]
+    ours = [one for one in functions if "/site-packages/sirtaki/" in one.__code__.co_filename]
     return [one.__name__ for one in ours]
 
 def of_group(backend, variable):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.faults.elastic.test_jobs import ALONE, IMPATIENT, QUICK, TRAIN, ends
 from tests.single.launching import GRACE, HOROVODRUN, LIMIT, Job
 
@@ -142,6 +143,7 @@ def test_what_a_script_says_wrongly_later_is_told_and_changes_nothing(
     lived(job, hosts, changes, *FLAGS, "--host-discovery-script", script, *TRAIN)
 
 
+@needs.program("ssh")
 def test_a_host_that_nobody_knows_is_named_and_the_job_goes_on_without_it(job: Job) -> None:
     script = ("--host-discovery-script", "printf 'localhost:1\\nno-such-host.invalid:1\\n'")
     done = job.run(*FLAGS, *script, *ALONE, *TRAIN)

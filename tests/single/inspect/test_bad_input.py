@@ -178,8 +178,7 @@ def test_of_a_trace_one_host_is_asked_at_a_time(folder: Path) -> None:
     assert [host.asked for host in hosts] == [[], [Question.TRACE_TAKE]]
 
 
-@needs.root
-@needs.program("mount")
+@needs.mounting()
 def test_a_full_disk_keeps_nothing_half_written(tmp_path: Path) -> None:
     from tests.single.hang.made_up import answer, opened
     from tests.single.inspect.test_postmortem import keep

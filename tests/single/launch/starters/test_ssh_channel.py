@@ -7,6 +7,7 @@ import resource
 import time
 
 from sirtaki.launch.starters.ssh_channel import SshChannel
+from tests import needs
 
 
 def channel(script: str) -> SshChannel:
@@ -22,6 +23,7 @@ def test_a_proxy_command_that_outlives_ssh_holds_nobody_up() -> None:
     assert time.monotonic() - began < 20
 
 
+@needs.open_files(1200)
 def test_what_ssh_says_is_heard_with_more_open_files_than_select_knows() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < 1200:
