@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -32,12 +33,17 @@ KEPT = ["kept", "kept for the next gradients"]
 IN_A_THREAD = "thread = threading.Thread(target=use); thread.start(); thread.join()"
 
 
-def freed_memory(start: str = "sirtaki.init()", use: str = "use()", **variables: str) -> list[str]:
+def freed_memory(
+    start: str = "sirtaki.init()",
+    use: str = "use()",
+    python: str = sys.executable,
+    **variables: str,
+) -> list[str]:
     """Run a process with these variables; return what becomes of its memory and what is said."""
     chosen = ("MALLOC_", "GLIBC_TUNABLES", "SIRTAKI_KEEP_MEMORY", "LD_PRELOAD")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(chosen)}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(start=start, use=use)],
+        [python, "-c", PROGRAM.format(start=start, use=use)],
         env={**environment, **variables},
         capture_output=True,
         text=True,
@@ -53,6 +59,15 @@ def test_init_makes_the_c_library_keep_freed_memory() -> None:
 
 def test_memory_freed_by_a_thread_that_starts_after_init_is_kept_too() -> None:
     assert freed_memory(use=IN_A_THREAD) == KEPT
+
+
+def test_memory_is_kept_by_a_program_at_a_fixed_address() -> None:
+    # As Debian's Python: there `malloc` has an address in the program.
+    python = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    if not Path(python).exists():
+        pytest.skip("the system has no Python of this version")
+    packages = sysconfig.get_path("purelib")
+    assert freed_memory(python=python, PYTHONPATH=packages) == KEPT
 
 
 def test_without_init_freed_memory_is_given_back() -> None:

@@ -6,10 +6,12 @@ clears new pages for the gradients of every step.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
 import sys
+from typing import Any
 
 from sirtaki.core.config import Config
 
@@ -19,6 +21,8 @@ _M_MMAP_MAX = -4
 _M_ARENA_MAX = -8
 _NEVER = -1
 _FEW_CPUS = 8
+# Of <dlfcn.h>.
+_RTLD_DL_SYMENT = 1
 
 
 class _Symbol(ctypes.Structure):
@@ -30,6 +34,26 @@ class _Symbol(ctypes.Structure):
         ("name", ctypes.c_char_p),
         ("address", ctypes.c_void_p),
     )
+
+
+class _Entry(ctypes.Structure):
+    """A row of a file's table of symbols, as `dladdr1` returns it."""
+
+    _fields_ = (
+        ("name", ctypes.c_uint32),
+        ("kind", ctypes.c_uint8),
+        ("visibility", ctypes.c_uint8),
+        ("section", ctypes.c_uint16),
+    )
+
+
+class _Loaded(ctypes.Structure):
+    """The beginning of what `dl_iterate_phdr` passes."""
+
+    _fields_ = (("base", ctypes.c_void_p), ("file", ctypes.c_char_p))
+
+
+_Visit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Loaded), ctypes.c_size_t, ctypes.c_void_p)
 
 
 def keep(config: Config) -> None:
@@ -70,15 +94,46 @@ def _other_allocator() -> str | None:
     library = _c_library()
     if not hasattr(library, "gnu_get_libc_version"):
         return "the C library, which is not glibc"
-    allocator = _file_with(library, "malloc")
+    allocator = _allocator(library)
     if allocator != _file_with(library, "gnu_get_libc_version"):
         return f"malloc, which is that of {allocator}"
     return None
 
 
-def _file_with(library: ctypes.CDLL, function: str) -> str:
-    """Return the file of the function to which this name resolves in the whole process."""
-    found = _Symbol()
-    address = ctypes.cast(getattr(library, function), ctypes.c_void_p)
-    library.dladdr(address, ctypes.byref(found))
+def _allocator(library: ctypes.CDLL) -> str:
+    """Return the file that has this process's `malloc`."""
+    found, entry = _symbol(library, "malloc")
+    # A program at a fixed address, such as Debian's Python, gives each function that it calls an
+    # address of its own; the function is that of the first file that defines it.
+    if entry and not entry[0].section:
+        for file in _loaded_files(library):
+            with contextlib.suppress(OSError, AttributeError):  # the kernel's own has none
+                loaded = ctypes.CDLL(file, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+                if _file_with(loaded, "malloc") == file:
+                    return file
     return os.fsdecode(found.file or b"an unknown file")
+
+
+def _loaded_files(library: ctypes.CDLL) -> list[str]:
+    """Return the libraries of this process, in the order in which names are looked up."""
+    files: list[str] = []
+
+    def visit(loaded: Any, _size: int, _data: object) -> int:
+        files.append(os.fsdecode(loaded[0].file))
+        return 0
+
+    library.dl_iterate_phdr(_Visit(visit), None)
+    return [file for file in files if file]
+
+
+def _file_with(library: ctypes.CDLL, function: str) -> str:
+    """Return the file of the function to which this name resolves in a library and its needs."""
+    return os.fsdecode(_symbol(library, function)[0].file or b"an unknown file")
+
+
+def _symbol(library: ctypes.CDLL, function: str) -> tuple[_Symbol, Any]:
+    """Return where the function is, and its row in the table of that file."""
+    found, entry = _Symbol(), ctypes.POINTER(_Entry)()
+    address = ctypes.cast(getattr(library, function), ctypes.c_void_p)
+    _c_library().dladdr1(address, ctypes.byref(found), ctypes.byref(entry), _RTLD_DL_SYMENT)
+    return found, entry
