@@ -60,3 +60,23 @@ def test_all_hosts_meet_anew_when_a_rank_of_one_has_lost_its_links(bed: Bed) -> 
     done = run(bed, *python(code), slots=2)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("met 2 times") == 2 * len(bed.hosts), done.stdout
+
+
+# Who followed the first rank of its host in one world may lead a host in the next.
+ALONE = """
+import os
+import sirtaki as hvd
+hvd.init()
+hvd.shutdown()
+rank, size = os.environ["HOROVOD_RANK"], os.environ["HOROVOD_SIZE"]
+os.environ.update(HOROVOD_LOCAL_RANK="0", HOROVOD_LOCAL_SIZE="1", HOROVOD_CROSS_RANK=rank,
+                  HOROVOD_CROSS_SIZE=size, SIRTAKI_HOST_ID=rank)
+hvd.init()
+print("alone", hvd.size(), hvd.local_size(), flush=True)
+"""
+
+
+def test_ranks_of_a_host_can_be_hosts_of_their_own_in_the_next_world(bed: Bed) -> None:
+    done = run(bed, "--start-timeout", "20", *python(ALONE), slots=2)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(":alone 6 1\n") == 6

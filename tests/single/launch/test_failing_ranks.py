@@ -42,8 +42,13 @@ def test_that_is_never_begun():
 
 @pytest.mark.parametrize(
     "suite",
-    [AFTER_ALL_COLLECTIVES, WITH_A_COLLECTIVE_IN_ITS_TEARDOWN, IN_ITS_SETUP],
-    ids=["after all", "before collectives, one of them in its teardown", "in its setup"],
+    [
+        pytest.param(AFTER_ALL_COLLECTIVES, id="after all", marks=pytest.mark.slow),
+        pytest.param(
+            WITH_A_COLLECTIVE_IN_ITS_TEARDOWN, id="before collectives, one of them in its teardown"
+        ),
+        pytest.param(IN_ITS_SETUP, id="in its setup", marks=pytest.mark.slow),
+    ],
 )
 def test_a_failure_on_one_rank_ends_the_session_of_all(
     suite: str, job: Job, tmp_path: Path

@@ -142,6 +142,7 @@ def test_a_suite_runs_with_the_variables_of_both(tmp_path: Path) -> None:
 
 
 @pytest.mark.job
+@pytest.mark.slow
 def test_what_cannot_be_installed_leaves_no_environment(tmp_path: Path) -> None:
     here = probe(sys.executable)
     assert here is not None

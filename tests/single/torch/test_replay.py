@@ -235,6 +235,7 @@ def test_a_flipped_bit_is_found(copied: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_file_without_tensors_is_refused(copied: Path) -> None:
     with zipfile.ZipFile(copied / "values.pt", "w") as file:
         file.writestr("nothing", "")

@@ -98,6 +98,8 @@ class Attempts:
             settings = settings._replace(place=f"world/{name}")
         while True:
             number = self._next(name, own) if counts else 0
+            if not counts:
+                self._made[name] += 1  # this process may lead a host in the next world
             wish = _Wish(who, wanted.epoch, write_numbers(wanted.ids), number, time.time())
             try:
                 with self._speaking(own, wish, _PATIENCE * settings.timeout):
@@ -106,7 +108,7 @@ class Attempts:
                 reached = self._say(own, wish._replace(attempt=number + 1, since=time.time()))
                 others = self._heard(wanted.ids, own) if reached else []
                 same = [other for other in others if not other.contradicts(wish)]
-                self._made[name] = max([number, *(other.attempt - 1 for other in same)])
+                self._made[name] = max([self._made[name], *(other.attempt - 1 for other in same)])
                 is_late = any(o.attempt > number and o.since < wish.since for o in same)
                 left = deadline - time.monotonic()
                 if not is_late or left <= 0:
