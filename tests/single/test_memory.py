@@ -30,6 +30,18 @@ print(next(f.detail for f in probe.system() if f.name == "freed memory"))
 KEPT = ["kept", "kept for the next gradients"]
 
 
+PACKAGES = sysconfig.get_path("purelib")
+
+
+@pytest.fixture
+def systems_python() -> str:
+    """Debian's, say, which has a fixed address: there `malloc` has an address in the program."""
+    path = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    if not Path(path).exists():
+        pytest.skip("the system has no Python of this version")
+    return path
+
+
 IN_A_THREAD = "thread = threading.Thread(target=use); thread.start(); thread.join()"
 
 
@@ -61,13 +73,8 @@ def test_memory_freed_by_a_thread_that_starts_after_init_is_kept_too() -> None:
     assert freed_memory(use=IN_A_THREAD) == KEPT
 
 
-def test_memory_is_kept_by_a_program_at_a_fixed_address() -> None:
-    # As Debian's Python: there `malloc` has an address in the program.
-    python = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
-    if not Path(python).exists():
-        pytest.skip("the system has no Python of this version")
-    packages = sysconfig.get_path("purelib")
-    assert freed_memory(python=python, PYTHONPATH=packages) == KEPT
+def test_memory_is_kept_by_a_program_at_a_fixed_address(systems_python: str) -> None:
+    assert freed_memory(python=systems_python, PYTHONPATH=PACKAGES) == KEPT
 
 
 def test_without_init_freed_memory_is_given_back() -> None:
@@ -99,7 +106,9 @@ def test_tunables_of_other_parts_of_the_c_library_do_not_count() -> None:
     assert freed_memory(GLIBC_TUNABLES="glibc.rtld.nns=4") == KEPT
 
 
-def test_another_allocator_is_left_alone(tmp_path: Path) -> None:
+@pytest.fixture
+def other_allocator(tmp_path: Path) -> str:
+    """A library that has a `malloc`."""
     source, library = tmp_path / "other.c", tmp_path / "libother.so"
     source.write_text(
         "#include <stddef.h>\n"
@@ -107,5 +116,19 @@ def test_another_allocator_is_left_alone(tmp_path: Path) -> None:
         "void *malloc(size_t bytes) { return __libc_malloc(bytes); }\n"
     )
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
-    expected = ["given back", f"left alone because of malloc, which is that of {library}"]
-    assert freed_memory(LD_PRELOAD=str(library)) == expected
+    return str(library)
+
+
+def test_another_allocator_is_left_alone(other_allocator: str) -> None:
+    expected = ["given back", f"left alone because of malloc, which is that of {other_allocator}"]
+    assert freed_memory(LD_PRELOAD=other_allocator) == expected
+
+
+def test_another_allocator_is_left_alone_by_a_program_at_a_fixed_address(
+    other_allocator: str, systems_python: str
+) -> None:
+    told = freed_memory(python=systems_python, PYTHONPATH=PACKAGES, LD_PRELOAD=other_allocator)
+    assert told == [
+        "given back",
+        f"left alone because of malloc, which is that of {other_allocator}",
+    ]

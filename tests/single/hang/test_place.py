@@ -38,7 +38,7 @@ threading.Timer(0.1, tell).start()
         ("lock.acquire()", "lock"),
     ],
 )
-def test_a_wait_without_descriptors_is_sleep(wait: str, call: str) -> None:
+def test_each_kind_of_wait_is_recognized(wait: str, call: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(wait)], capture_output=True, text=True, timeout=60
     )

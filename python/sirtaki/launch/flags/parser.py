@@ -147,8 +147,7 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
         type=decimal,
         default=5.0,
         metavar="SECONDS",
-        help="time that processes have after each signal before they get the next, at last SIGKILL "
-        "(default: 5)",
+        help="seconds from one signal to the next, of which the last is SIGKILL (default: 5)",
     )
     _add_metrics(parser)
     _add_hosts(parser)

@@ -69,6 +69,7 @@ def _slowest(computing: Sequence[float]) -> str:
     """Return which rank computed longest, and by how much longer than the others' average."""
     most = max(computing)
     rest = (sum(computing) - most) / (len(computing) - 1)
-    if rest <= 0 or most / rest - 1 < _NOTABLE:
+    if most <= 0 or (rest > 0 and most / rest - 1 < _NOTABLE):
         return ""
-    return f", slowest rank {computing.index(most)} (+{100 * (most / rest - 1):.0f} %)"
+    more = f" (+{100 * (most / rest - 1):.0f} %)" if rest > 0 else ""
+    return f", slowest rank {computing.index(most)}{more}"

@@ -6,7 +6,8 @@ the store's keys under it are new. The numbers differ only if some gave up befor
 process that waits long, or gives up, publishes which world it wants and its attempt. A process that
 fails continues from the highest number that it reads, and retries at once if the others had given
 up before it came. Ranks with a secret find the leader of their host without a number while it waits
-for them; then only leaders count attempts.
+for them; then only leaders count attempts in the store. The others count them in memory, because
+each may lead a host in the next world.
 """
 
 from __future__ import annotations
@@ -97,9 +98,11 @@ class Attempts:
         if settings.secret:
             settings = settings._replace(place=f"world/{name}")
         while True:
-            number = self._next(name, own) if counts else 0
-            if not counts:
-                self._made[name] += 1  # this process may lead a host in the next world
+            if counts:
+                number = self._next(name, own)
+            else:
+                number = 0
+                self._made[name] += 1
             wish = _Wish(who, wanted.epoch, write_numbers(wanted.ids), number, time.time())
             try:
                 with self._speaking(own, wish, _PATIENCE * settings.timeout):

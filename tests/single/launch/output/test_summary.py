@@ -19,6 +19,9 @@ from tests.single.launching import HOROVODRUN, LIMIT, python
             "4 ranks, 312 s, 97 % computing, slowest rank 2 (+4 %)",
         ),
         ([b"8.04 4.02 1 1", b"8.04 4.02 1 1"], "2 ranks, 8.0 s, 50 % computing"),
+        # One computes, and the others only wait for it.
+        ([b"2.0 2.0 1 1", b"2.0 0.0 1 1"], "2 ranks, 2.0 s, 50 % computing, slowest rank 1"),
+        ([b"2.0 2.0 1 1", b"2.0 2.0 1 1"], "2 ranks, 2.0 s, 0 % computing"),
         # Who has asked for few results has waited elsewhere.
         ([b"20.0 0.0 0 5", b"20.0 0.0 0 5"], "2 ranks, 20 s"),
         ([b"20.0 0.0 2 500", b"20.0 0.0 2 500"], "2 ranks, 20 s"),
@@ -40,7 +43,7 @@ def run(code: str, *flags: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.job
 def test_a_job_ends_with_one_line_that_names_the_slowest_rank() -> None:
     code = (
-        "import time, numpy as np, sirtaki as hvd\nhvd.init()\ntime.sleep(hvd.rank())\n"
+        "import time, numpy as np, sirtaki as hvd\nhvd.init()\ntime.sleep(0.1 + hvd.rank())\n"
         "hvd.allreduce(np.ones(3), name='grad')"
     )
     done = run(code)
