@@ -77,6 +77,11 @@ class Driver {
 
   Driver(RankContext& context, Agreement& agreement, Runner& runner, Listener& listener)
       : context_(context), agreement_(agreement), runner_(runner), listener_(listener) {}
+  ~Driver() {
+    if (thread_.joinable()) stop();  // the engine has ended by an exception
+  }
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
 
   /// The driver's role, which it gives back at its end.
   class Role {

@@ -90,7 +90,8 @@ CallbackBackend::CallbackBackend(nb::object target)
     : target_(std::move(target)), name_(nb::cast<std::string>(target_.attr("name"))) {}
 
 CallbackBackend::~CallbackBackend() {
-  with_gil([this] { target_.reset(); });
+  // No destructor: it may not throw, and the thread may have to exit in the middle.
+  with_gil([object = target_.release().ptr()] { Py_DECREF(object); });
 }
 
 WorkPtr CallbackBackend::start(const Op& op, const Streams& in, const Streams& out) {

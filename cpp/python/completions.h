@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -10,7 +11,7 @@ namespace sirtaki {
 
 /// The numbers of finished operations, from any thread, for a Python thread that notifies waiting
 /// callers.
-class Completions {
+class Completions : public std::enable_shared_from_this<Completions> {
  public:
   void add(int64_t number) {
     {

@@ -16,6 +16,9 @@ namespace sirtaki {
 void take_gil(PyThreadState* state);
 void ensure_gil(PyGILState_STATE* state);
 
+/// The classes whose std::shared_ptr the core holds derive from std::enable_shared_from_this: for
+/// others nanobind's pointers own a Python object, and want the lock themselves to drop it.
+
 /// Releases the interpreter to other threads, while it lives.
 class WithoutGil {
  public:

@@ -49,17 +49,42 @@ engines.clear()
 print(*done, "gone")
 """
 
+# Daemon threads drop engines while the interpreter ends. Before Python 3.14, it then makes each
+# thread that wants its lock exit.
+DROPPED_AT_THE_END = """
+import sys, threading, time
+from sirtaki import _core
 
-def test_an_engine_that_is_just_dropped_lets_what_runs_in_python_end() -> None:
+def drop_engines():
+    while True:
+        links = _core.Links(
+            rank=0, host_of=[0], memfd=-1, event_descriptors=[], local_links=[], host_links=[],
+            connect=None, why_broken=None,
+        )
+        _core.Engine(links, options=_core.EngineOptions())
+
+sys.setswitchinterval(1e-6)  # so that some want the lock in the midst of it
+for _ in range(32):
+    threading.Thread(target=drop_engines, daemon=True).start()
+time.sleep(0.1)
+print("ends")
+"""
+
+
+def printed_by(code: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", TWO_RANKS],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["run", "run", "gone"]
+    return done.stdout.split()
+
+
+def test_an_engine_that_is_just_dropped_lets_what_runs_in_python_end() -> None:
+    assert printed_by(TWO_RANKS) == ["run", "run", "gone"]
+
+
+def test_a_thread_may_drop_an_engine_while_the_interpreter_ends() -> None:
+    assert printed_by(DROPPED_AT_THE_END) == ["ends"]
 
 
 @pytest.mark.parametrize("seals", [0, fcntl.F_SEAL_SHRINK, fcntl.F_SEAL_GROW])

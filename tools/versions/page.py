@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 _HEAD = "| Package | Version | Python | Tests at two ranks | Date |\n|---|---|---|---|---|\n"
 _ROW = re.compile(r"^\| ([^|]+) \| (\d[^|]*) \| (\d\.\d+) \| ([^|]+) \| ([\d-]+) \|$")
-_LACKING = re.compile(r"^- (Python \d\.\d+: |Not run yet: ).*\n", re.MULTILINE)
+_LACKING = re.compile(r"^- (Python \d\.\d+: |Only the pinned version was run: ).*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def updated(page: str, results: Iterable[Row], titles: list[str], pythons: list[
     if missing := [
         title for title in dict.fromkeys(titles) if all(title != r.title for r in rows.values())
     ]:
-        lacking += f"- Not run yet: {', '.join(missing)}.\n"
+        lacking += f"- Only the pinned version was run: {', '.join(missing)}.\n"
     start, heading, rest = "".join(lines[len(old) :]).partition("## Not tried\n\n")
     return f"{before}{head}{new}{start}{heading}{lacking}{_LACKING.sub('', rest)}"
 

@@ -53,7 +53,7 @@ class Buffer {
 using Allocate = std::function<void*(size_t tensor, const Shape& shape, size_t bytes)>;
 
 /// One submitted operation: the caller waits for it and gets its results.
-class Handle {
+class Handle : public std::enable_shared_from_this<Handle> {
  public:
   /// Called once, when the handle is done, by the thread that notices it; that thread holds no lock
   /// of the engine, so the callback may use it.

@@ -62,7 +62,13 @@ Connect connect_by(std::shared_ptr<nb::object> open, std::shared_ptr<nb::object>
     });
   };
   connect.why_broken = [why_broken = std::move(why_broken)](int rank) {
-    return with_gil([&] { return nb::cast<std::string>((*why_broken)(rank)); });
+    return with_gil([&]() -> std::string {
+      try {
+        return nb::cast<std::string>((*why_broken)(rank));
+      } catch (const nb::python_error& error) {
+        return nb::str(error.value()).c_str();
+      }
+    });
   };
   return connect;
 }
@@ -70,7 +76,11 @@ Connect connect_by(std::shared_ptr<nb::object> open, std::shared_ptr<nb::object>
 /// The last owner may be a thread that does not hold the GIL.
 std::shared_ptr<nb::object> shared_object(nb::object object) {
   return {new nb::object(std::move(object)),
-          [](nb::object* owned) { with_gil([owned] { delete owned; }); }};
+          [](nb::object* owned) {
+            // No destructor: it may not throw, and the thread may have to exit in the middle.
+            with_gil([object = owned->release().ptr()] { Py_DECREF(object); });
+            delete owned;
+          }};
 }
 
 /// Descriptor and size of the shared heap of each rank of this host.

@@ -46,7 +46,7 @@ inline std::vector<std::unique_ptr<Channel>> channels_over(std::vector<Link> lin
 /// A rank's connections to the others of a world. They outlive the engines that use them, one after
 /// the other: each engine is a generation of its own, and so are the ranks' messages between two
 /// engines (see `Renewal`).
-class Links {
+class Links : public std::enable_shared_from_this<Links> {
  public:
   /// `local`, `hosts`, `heaps`: as in LinkSet. `connect`: opens connections for data, of which each
   /// engine has its own; empty if the world is one host.

@@ -38,13 +38,19 @@ class Framework:
         value.load_state_dict(tree)
         return value
 
+    def is_object(self, value: Any) -> bool:
+        """Return whether guards look into a value of a tree by `capture`."""
+        return hasattr(value, "state_dict")
+
     def is_array(self, leaf: Any) -> bool:
         """Return whether a leaf is written as an array; it then has `nbytes`."""
         return isinstance(leaf, np.ndarray | np.generic) and not leaf.dtype.hasobject
 
     def is_finite(self, leaf: Any) -> bool:
         """Return whether all elements of an array are finite."""
-        return leaf.dtype.kind not in "fc" or bool(np.isfinite(leaf).all())
+        # Of kind V are records, and the types of ml_dtypes, such as bfloat16.
+        numbers = "fc" if leaf.dtype.type is np.void else "fcV"
+        return leaf.dtype.kind not in numbers or bool(np.isfinite(leaf).all())
 
     def to_host(self, leaf: Any) -> Array:
         """Return an array in host memory, which may be the leaf's own."""

@@ -72,7 +72,7 @@ class Guards:
         return self._walk(self._framework.capture(value), "")
 
     def _walk(self, tree: Any, name: str) -> Iterator[tuple[str, Any]]:
-        if hasattr(tree, "state_dict"):
+        if self._framework.is_object(tree):
             tree = self._framework.capture(tree)
         if self._framework.is_array(tree):
             yield name, tree
@@ -82,6 +82,21 @@ class Guards:
         elif isinstance(tree, list | tuple | Iterator | ValuesView):
             for index, each in enumerate(tree):
                 yield from self._walk(each, f"{name}[{index}]")
+        elif not name and tree is not None:
+            raise TypeError(
+                f"a guard found no arrays in {type(tree).__name__}: pass a model, an optimizer, or "
+                f"arrays of {self._framework.name}"
+            )
+
+
+def variables_of(value: Any) -> dict[str, Any] | None:
+    """Return the variables of a model or an optimizer of Keras or TensorFlow by name, if it is one."""
+    variables = getattr(value, "variables", None)
+    if callable(variables):  # an optimizer of Keras 2
+        variables = variables()
+    if not isinstance(variables, list | tuple):
+        return None
+    return {f"variables[{index}] ({each.name})": each for index, each in enumerate(variables)}
 
 
 def not_finite(name: str) -> NotFiniteError:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sirtaki.core.world.world import World
 
 _LOOK_SECONDS = 0.5
+_END_SECONDS = 1.0
 _WARM_UP_STEPS = 5
 _STEPS = 50
 # Times of more would take long to read.
@@ -80,11 +81,13 @@ class Advice:
         self._end = threading.Event()
         self._lasting = Lasting("the look at the network")
         self._first: Look | None = None
-        start_thread(self._watch, "sirtaki advice")
+        self._thread = start_thread(self._watch, "sirtaki advice")
 
     def end(self) -> None:
         """Stop looking."""
         self._end.set()
+        # It refers to the engine, which should not end in a thread that outlives the program.
+        self._thread.join(_END_SECONDS)
 
     def _watch(self) -> None:
         while not self._end.wait(_LOOK_SECONDS):

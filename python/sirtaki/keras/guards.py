@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from sirtaki.checkpoint import Guards
+from sirtaki.checkpoint import Array, Guards
+from sirtaki.checkpoint.guards import variables_of
 from sirtaki.core.errors import DivergedError, NotFiniteError
 from sirtaki.keras.checkpoint import KerasFramework
 from sirtaki.keras.elastic import value_of
 from sirtaki.keras.functions import synchronise_state
-from sirtaki.keras.library import keras
+from sirtaki.keras.library import LEGACY, keras
 
 __all__ = [
     "DivergedError",
@@ -19,7 +20,33 @@ __all__ = [
     "require_finite",
 ]
 
-_guards = Guards(KerasFramework())
+
+class _Guarded(KerasFramework):
+    """Guards look at tensors and variables, too, which are no part of checkpoints."""
+
+    def capture(self, value: Any) -> Any:
+        return variables_of(value) or super().capture(value)
+
+    def is_object(self, value: Any) -> bool:
+        return hasattr(value, "variables") or super().is_object(value)
+
+    def is_array(self, leaf: Any) -> bool:
+        return _is_tensor(leaf) or super().is_array(leaf)
+
+    def is_finite(self, leaf: Any) -> bool:
+        return super().is_finite(value_of(leaf) if _is_tensor(leaf) else leaf)
+
+    def to_host(self, leaf: Any) -> Array:
+        return super().to_host(value_of(leaf) if _is_tensor(leaf) else leaf)
+
+
+def _is_tensor(leaf: Any) -> bool:
+    if LEGACY:
+        return hasattr(leaf, "numpy")
+    return isinstance(leaf, keras.Variable) or bool(keras.ops.is_tensor(leaf))
+
+
+_guards = Guards(_Guarded())
 require_equal = _guards.require_equal
 require_finite = _guards.require_finite
 

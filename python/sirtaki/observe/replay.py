@@ -56,5 +56,5 @@ def make_parser() -> argparse.ArgumentParser:
         description="Compute the parts of a step that a rank has kept (SIRTAKI_KEEP_STEP=1), in "
         "one process of the same program, and name the first module whose output is not finite.",
     )
-    parser.add_argument("folder", metavar="DIR", help="the folder that the rank has printed")
+    parser.add_argument("folder", metavar="FOLDER", help="the folder that the rank has printed")
     return parser

@@ -6,14 +6,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from sirtaki.checkpoint import CheckpointError, Checkpoints, Framework, Guards, Loaded
+from sirtaki.checkpoint import Array, CheckpointError, Checkpoints, Framework, Guards, Loaded
+from sirtaki.checkpoint.guards import variables_of
 from sirtaki.elastic.state import require_shapes
 
 __all__ = ["CheckpointError", "Loaded", "latest", "load", "save", "wait"]
 
 
 class TensorFlowFramework(Framework):
-    """Lists of `tf.Variable`s, and states of them."""
+    """Lists of variables, also of Keras 3, and states of them."""
 
     name = "TensorFlow"
 
@@ -40,11 +41,38 @@ class TensorFlowFramework(Framework):
 
 
 def _are_variables(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(v, tf.Variable) for v in value)
+    # Keras 3's are no `tf.Variable`s.
+    return isinstance(value, list | tuple) and all(
+        hasattr(each, "assign") and hasattr(each, "numpy") for each in value
+    )
+
+
+class _Guarded(TensorFlowFramework):
+    """Guards look at tensors, models and optimizers, too, which are no part of checkpoints."""
+
+    def capture(self, value: Any) -> Any:
+        return variables_of(value) or super().capture(value)
+
+    def is_object(self, value: Any) -> bool:
+        return hasattr(value, "variables") or super().is_object(value)
+
+    def is_array(self, leaf: Any) -> bool:
+        return tf.is_tensor(leaf) or super().is_array(leaf)
+
+    def is_finite(self, leaf: Any) -> bool:
+        return super().is_finite(_array_of(leaf))
+
+    def to_host(self, leaf: Any) -> Array:
+        return super().to_host(_array_of(leaf))
+
+
+def _array_of(leaf: Any) -> Any:
+    # `convert_to_tensor` adds up the rows of sparse gradients.
+    return tf.convert_to_tensor(leaf).numpy() if tf.is_tensor(leaf) else leaf
 
 
 _checkpoints = Checkpoints(TensorFlowFramework())
-guards = Guards(TensorFlowFramework())
+guards = Guards(_Guarded())
 save = _checkpoints.save
 latest = _checkpoints.latest
 load = _checkpoints.load

@@ -1,6 +1,6 @@
 """Caffe's nets unchanged: prototxt files trained by PyTorch, on many processes.
 
-The names of pycaffe are here too, loaded on first use: `from sirtaki import caffe`.
+The names of pycaffe are here too, loaded on first use; `import caffe` has them as well.
 """
 
 from __future__ import annotations

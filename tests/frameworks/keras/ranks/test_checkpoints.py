@@ -77,3 +77,17 @@ def test_a_callback_names_ranks_whose_weights_differ() -> None:
     trained.set_weights(weights)
     with pytest.raises(DivergedError, match=rf"ranks {sirtaki.size() - 1} "):
         trained.fit(**data, callbacks=[callback])
+
+
+def test_guards_look_into_tensors_variables_and_optimizers() -> None:
+    trained = model()
+    weights = trained.get_weights()
+    weights[1][0] = float("nan")
+    trained.set_weights(weights)
+    tensor = keras.ops.convert_to_tensor([1.0, float("inf")])
+    for value in ([tensor], trained, {"model": trained}, trained.trainable_variables):
+        with pytest.raises(hvd.guards.NotFiniteError):
+            hvd.guards.require_finite(value)
+    for value in ([tensor[0]], trained.optimizer, [None, 3]):
+        hvd.guards.require_finite(value)
+        hvd.guards.require_equal(value)
