@@ -75,8 +75,7 @@ Connect connect_by(std::shared_ptr<nb::object> open, std::shared_ptr<nb::object>
 
 /// The last owner may be a thread that does not hold the GIL.
 std::shared_ptr<nb::object> shared_object(nb::object object) {
-  return {new nb::object(std::move(object)),
-          [](nb::object* owned) {
+  return {new nb::object(std::move(object)), [](nb::object* owned) {
             // No destructor: it may not throw, and the thread may have to exit in the middle.
             with_gil([object = owned->release().ptr()] { Py_DECREF(object); });
             delete owned;

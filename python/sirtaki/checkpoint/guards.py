@@ -90,7 +90,7 @@ class Guards:
 
 
 def variables_of(value: Any) -> dict[str, Any] | None:
-    """Return the variables of a model or an optimizer of Keras or TensorFlow by name, if it is one."""
+    """Return the variables of a model or an optimizer of Keras or TensorFlow by name, if any."""
     variables = getattr(value, "variables", None)
     if callable(variables):  # an optimizer of Keras 2
         variables = variables()

@@ -37,7 +37,8 @@ class _Guarded(KerasFramework):
         return super().is_finite(value_of(leaf) if _is_tensor(leaf) else leaf)
 
     def to_host(self, leaf: Any) -> Array:
-        return super().to_host(value_of(leaf) if _is_tensor(leaf) else leaf)
+        array: Array = super().to_host(value_of(leaf) if _is_tensor(leaf) else leaf)
+        return array
 
 
 def _is_tensor(leaf: Any) -> bool:

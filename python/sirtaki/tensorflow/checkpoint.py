@@ -63,7 +63,8 @@ class _Guarded(TensorFlowFramework):
         return super().is_finite(_array_of(leaf))
 
     def to_host(self, leaf: Any) -> Array:
-        return super().to_host(_array_of(leaf))
+        array: Array = super().to_host(_array_of(leaf))
+        return array
 
 
 def _array_of(leaf: Any) -> Any:

@@ -164,7 +164,7 @@ def test_names_are_listed() -> None:
 
 def test_the_page_names_packages_that_no_row_has() -> None:
     page = updated(PAGE, [], [*TITLES, "Another"], [])
-    assert re.search(r"^- Not run yet: .*\bAnother\.$", page, re.MULTILINE)
+    assert re.search(r"^- Only the pinned version was run: .*\bAnother\.$", page, re.MULTILINE)
     then = updated(
         page, [Row("Another", "1.0", "3.12", "1 passed", "2026-11-28")], [*TITLES, "Another"], []
     )

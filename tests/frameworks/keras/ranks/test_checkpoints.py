@@ -84,10 +84,11 @@ def test_guards_look_into_tensors_variables_and_optimizers() -> None:
     weights = trained.get_weights()
     weights[1][0] = float("nan")
     trained.set_weights(weights)
-    tensor = keras.ops.convert_to_tensor([1.0, float("inf")])
+    tensor = trained(np.array([[1.0, 1.0, float("inf")]]))
     for value in ([tensor], trained, {"model": trained}, trained.trainable_variables):
         with pytest.raises(hvd.guards.NotFiniteError):
             hvd.guards.require_finite(value)
-    for value in ([tensor[0]], trained.optimizer, [None, 3]):
+    zeros = model()(np.zeros((1, 3)))
+    for value in ([zeros], trained.optimizer, [None, 3]):
         hvd.guards.require_finite(value)
         hvd.guards.require_equal(value)

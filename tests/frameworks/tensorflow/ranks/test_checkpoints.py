@@ -59,7 +59,8 @@ def test_variables_of_a_keras_model_come_back(path: Path) -> None:
 
 def poisoned(values: list[float]) -> tf.keras.Model:
     model = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(2, name="head")])
-    model.set_weights([[[1.0, 2.0]], values])
+    model.layers[0].kernel.assign([[1.0, 2.0]])
+    model.layers[0].bias.assign(values)
     return model
 
 
