@@ -89,7 +89,7 @@ class Guards:
             )
 
 
-def variables_of(value: Any) -> dict[str, Any] | None:
+def named_variables(value: Any) -> dict[str, Any] | None:
     """Return the variables of a model or an optimizer of Keras or TensorFlow by name, if any."""
     variables = getattr(value, "variables", None)
     if callable(variables):  # an optimizer of Keras 2

@@ -80,3 +80,14 @@ def distribute(optimizer: Any, mixin: type, module: str, step: Any) -> None:
     optimizer.__class__ = type(cls.__name__, (mixin, cls), {"__module__": module})
     optimizer._sirtaki_step = step
     optimizer._sirtaki_attached()
+
+
+def variables_of(optimizer: Any) -> list[Any]:
+    """Return the variables of an optimizer, among them its learning rate if that is one."""
+    found = optimizer.variables
+    found = list(found if isinstance(found, list | tuple) else found())
+    rate = optimizer.learning_rate
+    # Keras 2 does not list its learning rate among the variables.
+    if hasattr(rate, "assign") and all(rate is not each for each in found):
+        found.append(rate)
+    return found

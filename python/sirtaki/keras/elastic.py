@@ -12,7 +12,7 @@ from sirtaki.core.world import compiled
 from sirtaki.core.world import state as world_state
 from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn, sample_seed
 from sirtaki.elastic.state import Version, require_shapes, say_uncommitted
-from sirtaki.keras.distributed import build
+from sirtaki.keras.distributed import build, variables_of
 from sirtaki.keras.elastic_callbacks import (
     CommitStateCallback,
     UpdateBatchStateCallback,
@@ -92,8 +92,8 @@ class KerasState(ObjectState):
     def _variables(self) -> list[Any]:
         if BACKEND == "jax":
             self.model.jax_state_sync()  # while it trains, its values are elsewhere
-        own = [] if self.optimizer is None else self.optimizer.variables
-        return [*self.model.variables, *(own() if callable(own) else own)]
+        own = [] if self.optimizer is None else variables_of(self.optimizer)
+        return [*self.model.variables, *own]
 
     def _saved_variables(self) -> list[Any]:
         return list(self.model.non_trainable_variables) if self._kept else self._variables()

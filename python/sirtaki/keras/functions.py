@@ -8,7 +8,7 @@ from typing import Any
 from sirtaki.core.errors import MismatchError
 from sirtaki.core.operations.objects import allgather_object
 from sirtaki.keras.backends import backend
-from sirtaki.keras.distributed import build
+from sirtaki.keras.distributed import build, variables_of
 from sirtaki.keras.library import LEGACY
 
 
@@ -45,7 +45,7 @@ def broadcast_global_variables(
     variables = list(model.weights)
     if optimizer is not None:
         build(optimizer, model.trainable_variables)
-        variables += _variables_of(optimizer)
+        variables += variables_of(optimizer)
     local = {id(variable) for variable in local_variables or ()}
     variables = [variable for variable in variables if id(variable) not in local]
     kinds = [
@@ -89,13 +89,3 @@ def raise_errors(values: Iterable[Any]) -> None:
     for value in values:
         if hasattr(value, "block_until_ready"):
             value.block_until_ready()
-
-
-def _variables_of(optimizer: Any) -> list[Any]:
-    found = optimizer.variables
-    found = list(found if isinstance(found, list | tuple) else found())
-    rate = optimizer.learning_rate
-    # Keras 2 does not list its learning rate among the variables.
-    if hasattr(rate, "assign") and all(rate is not each for each in found):
-        found.append(rate)
-    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sirtaki.checkpoint import Array, Guards
-from sirtaki.checkpoint.guards import variables_of
+from sirtaki.checkpoint.guards import named_variables
 from sirtaki.core.errors import DivergedError, NotFiniteError
 from sirtaki.keras.checkpoint import KerasFramework
 from sirtaki.keras.elastic import value_of
@@ -25,7 +25,7 @@ class _Guarded(KerasFramework):
     """Guards look at tensors and variables, too, which are no part of checkpoints."""
 
     def capture(self, value: Any) -> Any:
-        return variables_of(value) or super().capture(value)
+        return named_variables(value) or super().capture(value)
 
     def is_object(self, value: Any) -> bool:
         return hasattr(value, "variables") or super().is_object(value)

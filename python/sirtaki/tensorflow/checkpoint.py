@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from sirtaki.checkpoint import Array, CheckpointError, Checkpoints, Framework, Guards, Loaded
-from sirtaki.checkpoint.guards import variables_of
+from sirtaki.checkpoint.guards import named_variables
 from sirtaki.elastic.state import require_shapes
 
 __all__ = ["CheckpointError", "Loaded", "latest", "load", "save", "wait"]
@@ -51,7 +51,7 @@ class _Guarded(TensorFlowFramework):
     """Guards look at tensors, models and optimizers, too, which are no part of checkpoints."""
 
     def capture(self, value: Any) -> Any:
-        return variables_of(value) or super().capture(value)
+        return named_variables(value) or super().capture(value)
 
     def is_object(self, value: Any) -> bool:
         return hasattr(value, "variables") or super().is_object(value)

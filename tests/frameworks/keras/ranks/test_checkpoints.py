@@ -64,6 +64,35 @@ def test_all_ranks_hear_that_it_is_of_another_model(path: Path) -> None:
         hvd.checkpoint.load(path, {"model": model(4)})
 
 
+def test_a_callback_saves_what_fit_has_done_and_the_rate_it_has_lowered(path: Path) -> None:
+    def trained(epochs: int):
+        keras.utils.set_random_seed(1)
+        state = {"model": model()}
+        loaded = hvd.checkpoint.load(path, state)
+        saves = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: hvd.checkpoint.save(path, state, step=epoch)
+        )
+        lowers = keras.callbacks.ReduceLROnPlateau("loss", 0.5, patience=1, min_delta=1e9)
+        state["model"].fit(
+            np.ones((4, 3)),
+            np.ones((4, 2)),
+            initial_epoch=loaded.step + 1 if loaded else 0,
+            epochs=epochs,
+            verbose=0,
+            callbacks=[lowers, saves],
+        )
+        hvd.checkpoint.wait()
+        return state["model"]
+
+    def rate(of) -> float:
+        return float(np.asarray(of.optimizer.learning_rate))
+
+    assert rate(trained(3)) == pytest.approx(0.025)
+    resumed = trained(3)
+    assert rate(resumed) == pytest.approx(0.025)
+    assert int(resumed.optimizer.iterations) == 3
+
+
 def test_a_callback_names_ranks_whose_weights_differ() -> None:
     keras.utils.set_random_seed(1)
     trained = model()
