@@ -40,17 +40,20 @@ class Pbs(Scheduler):
     def commands(self, agents: Agents) -> list[list[str]]:
         """Return pbsdsh for the first line of each host in the list of hosts."""
         lines = read_lines(agents.environ[_HOSTS], _HOSTS)
+        # pbsdsh starts a program without our environment; a Python of a module may need this.
+        libraries = agents.environ.get("LD_LIBRARY_PATH")
+        given = ["/usr/bin/env", f"LD_LIBRARY_PATH={libraries}"] if libraries else []
         for host in agents.hosts:
             if host not in lines:
                 raise ValueError(f"$PBS_NODEFILE has no line for {host}")
         return [
-            ["pbsdsh", "-n", str(lines.index(host)), "--", *agents.program, str(number)]
+            ["pbsdsh", "-n", str(lines.index(host)), "--", *given, *agents.program, str(number)]
             for number, host in enumerate(agents.hosts)
         ]
 
     def cpus(self, environ: Environ, host: str) -> int | None:
-        """See `Scheduler`: the same on each host."""
-        return number_of(environ, "NCPUS") or None
+        """See `Scheduler`: NCPUS is that of one line, the threads of a process."""
+        return self.hosts(environ).get(host, 0) * (number_of(environ, "NCPUS") or 0) or None
 
     def script(self, request: SubmitRequest, programs: Path) -> str:
         """See `Scheduler`: for OpenPBS and PBS Pro."""

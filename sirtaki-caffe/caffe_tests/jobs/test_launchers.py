@@ -196,3 +196,11 @@ def test_the_script_looks_for_the_database_before_anything_is_started(capsys: Sh
     Path("test_lmdb").rename("elsewhere")
     assert job("--solver", "lenet_solver.prototxt") == 255
     assert "names the database test_lmdb, which is no folder" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("place")
+def test_the_script_looks_for_no_database_in_a_comment(launched: Launched) -> None:
+    net = Path("lenet.prototxt")
+    net.write_text(net.read_text().replace("source:", '# source: "elsewhere"\nsource:'))
+    assert job("--solver", "lenet_solver.prototxt") == 0
+    assert launched.command

@@ -22,11 +22,12 @@ if not (FOLDER / "mpirun").exists():
 TORCH = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 CHECK = """
+assert int(os.environ["LOCAL_RANK"]) == dist.get_rank()
 tensor = torch.full((3,), dist.get_rank() + 1.0)
 dist.all_reduce(tensor)
 print(f"sum {int(tensor[0])} size {dist.get_world_size()}\\n", end="", flush=True)
 """
-START = "import torch, torch.distributed as dist\n"
+START = "import os, torch, torch.distributed as dist\n"
 
 
 def mpirun(

@@ -45,9 +45,7 @@ def host_and_count(environ: Mapping[str, str]) -> tuple[int, int]:
             _, number, count = each.task
             with contextlib.suppress(KeyError, ValueError):
                 return int(environ[number]), int(environ[count])
-    raise LaunchError(
-        "this agent was started neither by srun nor by jsrun: which host it is for is unknown"
-    )
+    raise LaunchError("no scheduler has started this agent: which host it is for is unknown")
 
 
 def call(

@@ -23,6 +23,8 @@ _VARIABLES = {
     GLOO: {"SIRTAKI_TORCH_DEFAULT": "0", "SIRTAKI_BENCH_GLOO": "1"},
     SIRTAKI: {"SIRTAKI_TORCH_DEFAULT": "1", "SIRTAKI_BENCH_GLOO": "0"},
 }
+# On GPUs a script takes NCCL, which would move the data in both turns.
+_ON_CPU = {"CUDA_VISIBLE_DEVICES": ""}
 # The largest spread of the pairs' ratios; a larger one has a cause outside the script.
 _MOST_SPREAD = 1.2
 # The share of cores that other programs may use.
@@ -70,7 +72,7 @@ def take_turn(
     """
     others = _others()
     with tempfile.TemporaryDirectory(prefix="sirtaki-bench-") as folder:
-        variables = {**_VARIABLES[by], FOLDER: folder}
+        variables = {**_VARIABLES[by], **_ON_CPU, FOLDER: folder}
         with started(command, flags, ranks, variables) as (process, tail):
             enough = _watch(process, Path(folder), limits)
             code = process.poll()

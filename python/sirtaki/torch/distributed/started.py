@@ -57,6 +57,8 @@ def rendezvous(url: str, theirs: Theirs, **options: Any) -> Iterator[Met]:
     if start is not None:
         place = {"rank": str(start.topology.rank), "world_size": str(start.topology.size)}
         _require_same(given, place, start.by)
+        # Scripts choose a GPU by it, and some starters do not set it.
+        os.environ.setdefault("LOCAL_RANK", str(start.topology.local_rank))
         if not all(map(told.get, _MASTER)):
             timeout = options.get("timeout", default_pg_timeout)
             yield _store(start, timeout), start.topology.rank, start.topology.size

@@ -168,7 +168,7 @@ def _missing_database(job: Job) -> str:
     path = Path(net.group(1))
     if not path.is_file():
         return f"{job.solver} names the net {path}, which is not there; start from another folder?"
-    text = path.read_text(errors="replace")
+    text = re.sub(r"#.*", "", path.read_text(errors="replace"))
     if not re.search(r"\bbackend\s*:\s*LMDB", text):
         return ""
     for source in re.findall(r'\bsource\s*:\s*["\'](.*?)["\']', text):

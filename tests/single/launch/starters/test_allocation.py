@@ -224,6 +224,15 @@ def test_the_agent_of_a_host_takes_its_first_line(tmp_path: Path) -> None:
     assert agents("pbs", environ, {"b": 2}, 2) == ["pbsdsh", "-n", "1", "--", "agent", "0"]
     with pytest.raises(ValueError, match="has no line for c"):
         agents("pbs", environ, {"c": 1}, 1)
+    environ["LD_LIBRARY_PATH"] = "/opt/python/lib"
+    given = ["/usr/bin/env", "LD_LIBRARY_PATH=/opt/python/lib"]
+    assert agents("pbs", environ, {"b": 2}, 2)[3:] == ["--", *given, "agent", "0"]
+
+
+def test_a_host_of_pbs_has_the_threads_of_all_its_lines(tmp_path: Path) -> None:
+    environ = pbs_job(tmp_path, "a", "b", "a")
+    assert named("pbs").cpus(environ, "a") is None
+    assert [named("pbs").cpus(environ | {"NCPUS": "8"}, host) for host in "ab"] == [16, 8]
 
 
 def test_a_node_file_that_is_gone_is_named(tmp_path: Path) -> None:
