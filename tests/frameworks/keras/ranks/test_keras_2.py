@@ -105,7 +105,7 @@ OTHERS: dict[str, Callable[[], Any]] = {
     "attribute": lambda: object().lr,  # type: ignore[attr-defined]
     "list": lambda: list(range(1))(),  # type: ignore[operator]
     "argument": lambda: print(workers=1),  # type: ignore[call-overload]
-    "layer": lambda: keras.layers.Dense(-1),
+    "layer": lambda: keras.layers.Dropout(2.0),
     "module": lambda: __import__("keras_of_the_user"),
 }
 
