@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sirtaki_caffe.commands.tools.tool_flags import ToolParser
+from sirtaki_caffe.commands.flags import ToolParser
 from sirtaki_caffe.data.annotated.label_map import read_text
 from sirtaki_caffe.data.images import read_image
 from sirtaki_caffe.data.stores.lists import read_pairs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sirtaki_caffe.commands.tools.tool_flags import ToolParser
+from sirtaki_caffe.commands.flags import ToolParser
 from sirtaki_caffe.data.images import datum_pixels, parse_datum
 from sirtaki_caffe.data.stores.databases import open_database
 from sirtaki_caffe.errors import CaffeError

@@ -8,8 +8,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from sirtaki_caffe.commands.flags import ToolParser
 from sirtaki_caffe.commands.tools.convert_imageset import checked, datum_of, report
-from sirtaki_caffe.commands.tools.tool_flags import ToolParser
 from sirtaki_caffe.data.annotated.annotations import Annotations, read_annotations
 from sirtaki_caffe.data.annotated.label_map import read_label_map
 from sirtaki_caffe.data.annotated.records import AnnotatedDatum

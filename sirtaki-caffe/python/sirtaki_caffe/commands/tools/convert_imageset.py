@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sirtaki_caffe.commands.tools.tool_flags import ToolParser
+from sirtaki_caffe.commands.flags import ToolParser
 from sirtaki_caffe.data.images import decode_image, encode_image, make_datum
 from sirtaki_caffe.data.resize import resize
 from sirtaki_caffe.data.stores.databases import write_database

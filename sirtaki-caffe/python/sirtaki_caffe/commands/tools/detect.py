@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sirtaki_caffe.commands.tools.tool_flags import ToolParser
+from sirtaki_caffe.commands.flags import ToolParser
 from sirtaki_caffe.data.annotated.label_map import read_label_map
 from sirtaki_caffe.data.images import encode_image, read_image
 from sirtaki_caffe.data.packages import needed

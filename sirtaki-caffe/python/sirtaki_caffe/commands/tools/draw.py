@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from sirtaki_caffe.commands.flags import ToolParser
 from sirtaki_caffe.commands.tools.net_svg import svg_of
-from sirtaki_caffe.commands.tools.tool_flags import ToolParser
 from sirtaki_caffe.errors import CaffeError
 from sirtaki_caffe.proto.files import written_beside
 from sirtaki_caffe.proto.text import read_net

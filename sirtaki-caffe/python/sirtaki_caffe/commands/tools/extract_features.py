@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from sirtaki_caffe.commands.tools.tool_flags import ToolParser
+from sirtaki_caffe.commands.flags import ToolParser
 from sirtaki_caffe.data.images import make_datum
 from sirtaki_caffe.data.layers.base import DataLayer
 from sirtaki_caffe.data.stores.databases import write_database

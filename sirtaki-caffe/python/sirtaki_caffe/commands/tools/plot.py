@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sirtaki_caffe.commands.flags import ToolParser
 from sirtaki_caffe.commands.tools.curves_svg import svg_of
-from sirtaki_caffe.commands.tools.tool_flags import ToolParser
 from sirtaki_caffe.errors import CaffeError
 from sirtaki_caffe.proto.files import reason, written_beside
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sirtaki_caffe.commands.tools.tool_flags import ToolParser
+from sirtaki_caffe.commands.flags import ToolParser
 from sirtaki_caffe.proto import text
 from sirtaki_caffe.proto.files import written_beside
 from sirtaki_caffe.proto.formats import binary
