@@ -14,9 +14,8 @@ import pytest
 import torch
 
 from caffe_tests.data.records import batches, layer_of
-from sirtaki_caffe.data.packages import needed
 from sirtaki_caffe.data.stores.windows import Window, warp
-from sirtaki_caffe.errors import CaffeError, LayerError
+from sirtaki_caffe.errors import CaffeError, LayerError, needed
 from sirtaki_caffe.layers.base import World
 from sirtaki_caffe.proto.blobs import write_mean
 

@@ -1,9 +1,11 @@
-"""Errors of Caffe's files and nets."""
+"""Errors of Caffe's files and nets, and of packages that only some nets need."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Iterable
+from typing import Any
 
 
 class CaffeError(RuntimeError):
@@ -47,3 +49,26 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     by_lower = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), by_lower, n=1)
     return f"; did you mean '{by_lower[near[0]]}'?" if near else ""
+
+
+# Packages with another name in pip.
+_DISTRIBUTIONS = {"PIL": "pillow"}
+
+
+def needed(module: str) -> Any:
+    """Return a module, imported on first use.
+
+    Args:
+        module: The name of the module.
+
+    Raises:
+        CaffeError: It is not installed; the message contains the command.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise CaffeError(
+            f"the package {package} is needed: pip install "
+            f"{_DISTRIBUTIONS.get(package, package)} ({error})"
+        ) from error

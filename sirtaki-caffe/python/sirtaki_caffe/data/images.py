@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sirtaki_caffe.data.packages import needed
-from sirtaki_caffe.errors import CaffeError
+from sirtaki_caffe.errors import CaffeError, needed
 from sirtaki_caffe.proto.formats import wire
 from sirtaki_caffe.proto.schema import Datum, Message
 

@@ -14,9 +14,8 @@ import torch
 from sirtaki_caffe.commands.flags import ToolParser
 from sirtaki_caffe.data.annotated.label_map import read_label_map
 from sirtaki_caffe.data.images import encode_image, read_image
-from sirtaki_caffe.data.packages import needed
 from sirtaki_caffe.data.resize import resize
-from sirtaki_caffe.errors import CaffeError
+from sirtaki_caffe.errors import CaffeError, needed
 from sirtaki_caffe.net.net import Net
 from sirtaki_caffe.proto.files import written_beside
 from sirtaki_caffe.proto.schema import TEST

@@ -11,10 +11,9 @@ import torch
 
 from sirtaki_caffe.data.layers.base import DataLayer
 from sirtaki_caffe.data.order import Deal, FileOrder, seed_of
-from sirtaki_caffe.data.packages import needed
 from sirtaki_caffe.data.stores.hdf5_files import arrays_of, shapes_of
 from sirtaki_caffe.data.stores.lists import read_file_list
-from sirtaki_caffe.errors import CaffeError
+from sirtaki_caffe.errors import CaffeError, needed
 from sirtaki_caffe.layers.base import Layer, Shape, layer
 
 

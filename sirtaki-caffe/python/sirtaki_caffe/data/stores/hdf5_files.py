@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sirtaki_caffe.data.packages import needed
-from sirtaki_caffe.errors import CaffeError
+from sirtaki_caffe.errors import CaffeError, needed
 
 _LARGEST = (1 << 31) - 1  # numbers in a dataset, as in Caffe
 _ALWAYS_ALLOWED = 64 << 20  # bytes

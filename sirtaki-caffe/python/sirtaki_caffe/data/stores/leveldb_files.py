@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from sirtaki_caffe.data.packages import needed
 from sirtaki_caffe.data.stores.interface import Cursor, Database, Index, Record, Writer
-from sirtaki_caffe.errors import CaffeError
+from sirtaki_caffe.errors import CaffeError, needed
 
 
 class LevelDb(Database):

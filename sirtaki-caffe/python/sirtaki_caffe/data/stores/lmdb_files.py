@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sirtaki_caffe.data.packages import needed
 from sirtaki_caffe.data.stores.interface import Cursor, Database, Index, Record, Writer
-from sirtaki_caffe.errors import CaffeError
+from sirtaki_caffe.errors import CaffeError, needed
 
 _PAGE = struct.Struct("<QHHHH")  # number, unused, flags, lower, upper
 _META = struct.Struct("<IIQQ")  # magic, version, address, size of the map
