@@ -1,16 +1,18 @@
-"""Log lines in the format of Caffe's programs, to standard error and to files."""
+"""Log lines in the format of Caffe's programs, and what these do when nobody reads their output."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import getpass
 import os
 import re
+import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -141,3 +143,25 @@ def _link(link: Path, path: Path) -> None:
             return
         beside.symlink_to(path.name)
         beside.replace(link)
+
+
+def ends_quietly(
+    main: Callable[[Sequence[str] | None], int],
+) -> Callable[[Sequence[str] | None], int]:
+    """Make a command end like other programs when nothing reads its output."""
+
+    @functools.wraps(main)
+    def command(arguments: Sequence[str] | None = None) -> int:
+        try:
+            code = main(arguments)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            # Python's last flush needs a destination that accepts the remaining output.
+            nobody = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nobody, sys.stdout.fileno())
+            os.close(nobody)
+            return 128 + signal.SIGPIPE
+        return code
+
+    return command

@@ -14,8 +14,7 @@ import sirtaki
 from sirtaki.core.config import Config, Topology
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki_caffe.commands.flags import FlagError, Flags, parse, usage
-from sirtaki_caffe.commands.log import Log
-from sirtaki_caffe.commands.pipes import ends_quietly
+from sirtaki_caffe.commands.log import Log, ends_quietly
 from sirtaki_caffe.errors import CaffeError, LayerError
 
 #: The exit code of a program that calls abort.

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from sirtaki_caffe.commands.pipes import ends_quietly
+from sirtaki_caffe.commands.log import ends_quietly
 
 _WITHOUT_EFFECT = "accepted without effect"
 _CPU_MODELS = {79: "bdw", 86: "bdw", 71: "bdw", 87: "knl", 133: "knm"}
