@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sirtaki_caffe.proto.grammar.places import field_place, layer_lines
+from sirtaki_caffe.proto.grammar.tokens import field_place, layer_lines
 
 SOLVER = """# base_lr: in a comment
 net_param { base_lr: 1 layer < name: "base_lr" > }

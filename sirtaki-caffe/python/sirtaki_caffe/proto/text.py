@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from sirtaki_caffe.errors import CaffeError
 from sirtaki_caffe.proto.files import read_bytes
-from sirtaki_caffe.proto.grammar import places
+from sirtaki_caffe.proto.grammar import tokens
 from sirtaki_caffe.proto.grammar.opaque import AS_READ
 from sirtaki_caffe.proto.grammar.parser import Parser, is_repeated
 from sirtaki_caffe.proto.grammar.tokens import Tokens, quoted
@@ -90,7 +90,7 @@ def field_place(path: str | Path, field: str) -> str:
     Raises:
         CaffeError: The file can no longer be read.
     """
-    return places.field_place(_text(path), str(path), field)
+    return tokens.field_place(_text(path), str(path), field)
 
 
 def layer_lines(path: str | Path, name: str) -> list[int]:
@@ -99,7 +99,7 @@ def layer_lines(path: str | Path, name: str) -> list[int]:
     Raises:
         CaffeError: The file can no longer be read.
     """
-    return places.layer_lines(_text(path), name)
+    return tokens.layer_lines(_text(path), name)
 
 
 def text_of(message: Any) -> str:
