@@ -10,6 +10,8 @@ from sirtaki_caffe.pycaffe.classifier import Classifier
 from sirtaki_caffe.pycaffe.detector import Detector
 from sirtaki_caffe.pycaffe.layer import Layer
 from sirtaki_caffe.pycaffe.mode import (
+    NCCL,
+    Timer,
     has_nccl,
     init_log,
     log,
@@ -23,7 +25,6 @@ from sirtaki_caffe.pycaffe.mode import (
     solver_count,
     solver_rank,
 )
-from sirtaki_caffe.pycaffe.multi import NCCL, Timer
 from sirtaki_caffe.pycaffe.net import Net
 from sirtaki_caffe.pycaffe.net_spec import NetSpec, layers, params, to_proto
 from sirtaki_caffe.pycaffe.solver import (

@@ -1,13 +1,15 @@
-"""Settings of a script for all nets that it builds afterwards."""
+"""Settings of a script for all nets that it builds afterwards, its timer, and NCCL's absence."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from typing import Any
 
 from sirtaki_caffe.commands.flags import parse
 from sirtaki_caffe.commands.log import Log
+from sirtaki_caffe.errors import CaffeError
 
 _seed: int | None = None
 _solvers = {"count": 1, "rank": 0}
@@ -88,3 +90,50 @@ def set_solver_rank(rank: int) -> None:
 def set_multiprocess(multiprocess: bool) -> None:
     """Do nothing: the launcher determines whether processes train together."""
     del multiprocess
+
+
+class NCCL:
+    """Not available: processes average gradients through Sirtaki.
+
+    Raises:
+        CaffeError: Always; the message contains the replacement.
+    """
+
+    def __init__(self, solver: Any = None, uid: Any = None) -> None:
+        del solver, uid
+        raise CaffeError(_INSTEAD)
+
+    @staticmethod
+    def new_uid() -> str:
+        """See the class."""
+        raise CaffeError(_INSTEAD)
+
+
+_INSTEAD = (
+    "caffe.NCCL is not there, and not needed: start the script once for each GPU or host with "
+    "`sirtaki run -np 4 python train.py`, call `sirtaki.torch.init()` at its beginning, leave out "
+    "NCCL, set_solver_count, set_solver_rank and set_multiprocess, and call solver.step(n): "
+    "gradients are averaged over the processes"
+)
+
+
+class Timer:
+    """A timer that can be started and stopped.
+
+    Attributes:
+        ms: The milliseconds between the last start and stop.
+    """
+
+    def __init__(self) -> None:
+        self._started: float | None = None
+        self.ms = 0.0
+
+    def start(self) -> None:
+        """Start to measure."""
+        self._started = time.perf_counter()
+
+    def stop(self) -> None:
+        """Stop; without a start nothing changes."""
+        if self._started is not None:
+            self.ms = (time.perf_counter() - self._started) * 1000
+            self._started = None
