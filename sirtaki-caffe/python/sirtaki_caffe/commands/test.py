@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from sirtaki_caffe.commands import devices, signals
+from sirtaki_caffe.commands import devices, terminal
 from sirtaki_caffe.commands.flags import Flags
 from sirtaki_caffe.commands.log import Log
 from sirtaki_caffe.errors import CaffeError
@@ -61,7 +61,7 @@ def _score(net: Net, flags: Flags, processes: Processes, log: Log) -> None:
     found = {name: Detections() for name in net.outputs if flags.detection}
     done = 0
     size = processes.size
-    with signals.watched(flags.sigint_effect, flags.sighup_effect) as requests, torch.no_grad():
+    with terminal.watched(flags.sigint_effect, flags.sighup_effect) as requests, torch.no_grad():
         for number in range(own_batches(flags.iterations, 0, size)):
             if processes.sum([float(requests().stop)], "stop")[0]:
                 break

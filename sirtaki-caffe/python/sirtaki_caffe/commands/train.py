@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sirtaki_caffe.commands import devices, signals
+from sirtaki_caffe.commands import devices, terminal
 from sirtaki_caffe.commands.flags import Flags
 from sirtaki_caffe.commands.log import Log
-from sirtaki_caffe.commands.progress import Progress
+from sirtaki_caffe.commands.terminal import Progress
 from sirtaki_caffe.errors import CaffeError
 from sirtaki_caffe.parallel import Processes
 from sirtaki_caffe.proto.text import read_net, read_phases
@@ -32,7 +32,7 @@ def run(flags: Flags, log: Log) -> int:
     processes = Processes.join()
     handed: list[LayerWeights] = []
     with (
-        signals.watched(flags.sigint_effect, flags.sighup_effect) as requests,
+        terminal.watched(flags.sigint_effect, flags.sighup_effect) as requests,
         placed(flags.solver),
     ):
         for number, (param, batch_size) in enumerate(phases):
