@@ -15,25 +15,25 @@ import atheris
 with atheris.instrument_imports():
     from sirtaki.launch.processes import frames
     from sirtaki.rendezvous.stores import wire
-    from sirtaki.rendezvous.trust import auth, sealing
+    from sirtaki.rendezvous.trust import auth
     from sirtaki.rendezvous.world import records
 
 SECRET = bytes(32)
 IDENTITY = auth.own_identity("host")
 PURPOSE = 1
-SEAL = sealing.Seal(auth.Keys(b"s" * 32, b"r" * 32))
+SEAL = auth.Seal(auth.Keys(b"s" * 32, b"r" * 32))
 
 
 def store_request(data: bytes) -> None:
     with contextlib.suppress(ValueError):
-        wire.parse_request(data, sealing.Seal())
-    with contextlib.suppress(sealing.AlteredError):
+        wire.parse_request(data, auth.Seal())
+    with contextlib.suppress(auth.AlteredError):
         if wire.parse_request(data, SEAL) is not None:
             raise AssertionError("a stranger's request was believed")
 
 
 def store_answer(data: bytes) -> None:
-    with contextlib.suppress(sealing.AlteredError):
+    with contextlib.suppress(auth.AlteredError):
         wire.answer_content_bytes(data, SEAL)
         raise AssertionError("a stranger's answer was believed")
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from sirtaki.rendezvous.lasting import Lasting, start_thread
 from sirtaki.rendezvous.trust import auth
-from sirtaki.rendezvous.trust.sealing import Seal
+from sirtaki.rendezvous.trust.auth import Seal
 
 _RECEIVE_BYTES = 1 << 18
 # The most unauthenticated connections; beyond it the oldest is closed.

@@ -8,7 +8,7 @@ import time
 from sirtaki.rendezvous.network import local_socket
 from sirtaki.rendezvous.stores import wire
 from sirtaki.rendezvous.trust import auth
-from sirtaki.rendezvous.trust.sealing import AlteredError, Seal
+from sirtaki.rendezvous.trust.auth import AlteredError, Seal
 
 
 class StoreClient:

@@ -12,7 +12,7 @@ from sirtaki.rendezvous.network.serving import RejectionLog
 from sirtaki.rendezvous.stores.client import StoreClient
 from sirtaki.rendezvous.stores.store_server import StoreServer
 from sirtaki.rendezvous.trust import auth
-from sirtaki.rendezvous.trust.sealing import Seal
+from sirtaki.rendezvous.trust.auth import Seal
 
 SCHEME = "tcp:"
 TLS_SCHEME = "tls:"

@@ -8,7 +8,7 @@ import time
 from sirtaki.rendezvous.network import local_socket
 from sirtaki.rendezvous.stores.client import StoreClient
 from sirtaki.rendezvous.stores.store_server import StoreServer
-from sirtaki.rendezvous.trust.sealing import Seal
+from sirtaki.rendezvous.trust.auth import Seal
 
 SCHEME = "unix:"
 _RETRY_SECONDS = 0.02

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from sirtaki.rendezvous.trust.sealing import Seal
+from sirtaki.rendezvous.trust.auth import Seal
 
 MAX_KEY_BYTES = 1 << 10
 MAX_VALUE_BYTES = 64 << 20

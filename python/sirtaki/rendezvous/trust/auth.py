@@ -4,7 +4,8 @@ The dialer sends a greeting, the listener a greeting and a proof, and the dialer
 messages of fixed size. A proof is an HMAC-SHA256 under the job's secret over both greetings, each
 with a fresh nonce, and a label for the direction. So messages that are recorded, reflected or meant
 for another purpose are useless. A claim in a greeting counts only after its proof was verified.
-Both sides then derive keys, one per direction, for later messages. No code here uses a socket.
+Both sides then derive keys, one per direction, for the tags of later messages. No code here uses a
+socket.
 """
 
 from __future__ import annotations
@@ -270,3 +271,45 @@ class Dialer:
             sending=_key(self._secret, _DIALER, *greetings),
             receiving=_key(self._secret, _LISTENER, *greetings),
         )
+
+
+_NUMBER = struct.Struct("!Q")
+_TAG_BYTES = 32
+
+
+class AlteredError(AuthenticationError):
+    """Data was changed, repeated, reordered or dropped on its way."""
+
+
+class Seal:
+    """Makes and checks the tags of one connection.
+
+    Each piece of data has a tag: an HMAC-SHA256 over the piece's number in its direction and its
+    bytes, under the direction's key. keys: shared by both ends; None if the kernel vouches for the
+    other end, and pieces have no tags. tag_bytes: size of a tag.
+    """
+
+    def __init__(self, keys: Keys | None = None) -> None:
+        self._keys = keys
+        self.tag_bytes = 0 if keys is None else _TAG_BYTES
+
+    def sealed(self, number: int, piece: bytes) -> bytes:
+        """Return a piece, the number-th that we send, followed by its tag."""
+        if self._keys is None:
+            return piece
+        return piece + _tag(self._keys.sending, number, piece)
+
+    def opened(self, number: int, sealed: bytes | bytearray | memoryview) -> bytes:
+        """Verify the tag of a received piece, and return the piece. Raises AlteredError."""
+        size = len(sealed) - self.tag_bytes
+        piece = bytes(memoryview(sealed)[: max(0, size)])
+        if self._keys is None:
+            return piece
+        tag = bytes(memoryview(sealed)[len(piece) :])
+        if not digests.equal(tag, _tag(self._keys.receiving, number, piece)):
+            raise AlteredError("a message was altered on its way")
+        return piece
+
+
+def _tag(key: bytes, number: int, piece: bytes) -> bytes:
+    return digests.keyed(key, _NUMBER.pack(number) + piece)

@@ -18,7 +18,7 @@ from sirtaki.rendezvous.network.serving import Peer, RejectionLog, Server
 from sirtaki.rendezvous.network.tcp_socket import Endpoint, format_endpoint
 from sirtaki.rendezvous.stores.tcp_store import listener_claim
 from sirtaki.rendezvous.trust import auth, digests
-from sirtaki.rendezvous.trust.sealing import AlteredError, Seal
+from sirtaki.rendezvous.trust.auth import AlteredError, Seal
 
 if TYPE_CHECKING:
     from sirtaki.rendezvous.network.tls_relay import Relay

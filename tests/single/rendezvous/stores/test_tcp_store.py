@@ -21,7 +21,7 @@ from sirtaki.rendezvous.stores import wire
 from sirtaki.rendezvous.stores.store import MAX_VALUE_BYTES, open_store
 from sirtaki.rendezvous.stores.tcp_store import TcpStore, TcpStoreServer
 from sirtaki.rendezvous.trust import auth
-from sirtaki.rendezvous.trust.sealing import Seal
+from sirtaki.rendezvous.trust.auth import Seal
 from tests import needs
 
 SECRET = bytes(range(32))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sirtaki.rendezvous.stores import wire
 from sirtaki.rendezvous.stores.tcp_store import TcpStore, TcpStoreServer
 from sirtaki.rendezvous.trust import auth
-from sirtaki.rendezvous.trust.sealing import AlteredError, Seal
+from sirtaki.rendezvous.trust.auth import AlteredError, Seal
 from sirtaki.rendezvous.world.listener import RankListener
 
 SECRET = bytes(range(32))
