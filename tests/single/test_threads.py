@@ -233,7 +233,7 @@ OTHERS = {
     "core/elastic.py:leave": "says one thing",
     "data/data_loader_base.py:_ReadAhead.__init__": "the iteration raises it",
     "demo/program.py:Program.__init__": "a command of the user's",
-    "elastic/failing.py:tell": "waits for one thread, and says one thing",
+    "elastic/run.py:tell_failure": "waits for one thread, and says one thing",
     "doctor/hosts/asked.py:AskedHost.__init__": "`ask` is told of the end",
     "doctor/hosts/check.py:_all": "a command of the user's",
     "doctor/hosts/check.py:check": "a command of the user's",

@@ -1,4 +1,4 @@
-"""Calls a training function again in each new world."""
+"""Calls a training function again in each new world, and tells others of the error that ends it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import functools
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from sirtaki.core import elastic, heartbeat
 from sirtaki.core.errors import HorovodInternalError, HostsUpdatedInterrupt, MismatchError
 from sirtaki.core.world import lifecycle
-from sirtaki.elastic import failing
 from sirtaki.elastic.state import State
 from sirtaki.frameworks import frameworks
 
@@ -66,7 +67,7 @@ def _call(func: Callable[[], T], state: State, reset: Callable[[], object]) -> T
             if not isinstance(error, Exception) or not is_loss(error):
                 if isinstance(error, Exception):
                     state.on_failure(error)
-                failing.tell(error, state._commits)
+                tell_failure(error, state._commits)
                 raise
             _require_elastic(error)
             _say(error)
@@ -176,3 +177,49 @@ class _Handler:
             return
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
+
+
+# How long a program may clean up, or catch the error and go on.
+_PATIENCE_SECONDS = 0.4
+
+
+def tell_failure(error: BaseException, step: int) -> None:
+    """Report an error to the driver, and leave the world if the program does not go on after it.
+
+    Args:
+        error: The error that the training function raised.
+        step: How many commits the state had made.
+    """
+    if not elastic.is_elastic() or elastic.has_left():
+        return
+    elastic.report(error, step)
+    # Without a thread the others wait for this process's end; the program's error is raised.
+    with contextlib.suppress(RuntimeError):
+        threading.Thread(
+            target=_watch,
+            args=(error, threading.current_thread()),
+            name="sirtaki failing",
+            daemon=True,
+        ).start()
+
+
+def _watch(error: BaseException, thread: threading.Thread) -> None:
+    time.sleep(_PATIENCE_SECONDS)
+    if thread.is_alive() and not any(each is error for each in _handled_by(thread)):
+        return
+    # The driver does not answer if all others have raised errors too.
+    with contextlib.suppress(OSError):
+        elastic.await_giving_up()
+        lifecycle.abort(f"raised {type(error).__name__}: {error}")
+
+
+def _handled_by(thread: threading.Thread) -> Iterator[BaseException]:
+    """Yield the exceptions that a thread is handling, also in `finally` and on exit from `with`."""
+    found = sys._current_exceptions().get(thread.ident or 0)
+    # Before Python 3.12 this is a tuple of type, error and traceback.
+    error = found[1] if isinstance(found, tuple) else found
+    seen: set[int] = set()
+    while isinstance(error, BaseException) and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__context__

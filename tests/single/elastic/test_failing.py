@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from sirtaki.core import elastic
-from sirtaki.elastic import failing
+from sirtaki.elastic.run import tell_failure
 
 
 def test_an_error_stays_the_programs_where_no_thread_can_be_started(
@@ -22,5 +22,5 @@ def test_an_error_stays_the_programs_where_no_thread_can_be_started(
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     error = ValueError("of the program")
-    failing.tell(error, 3)
+    tell_failure(error, 3)
     assert told == [(error, 3)]
