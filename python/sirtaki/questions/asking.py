@@ -16,8 +16,8 @@ from sirtaki.rendezvous.host.presence import (
     own_namespace,
     present,
     require_trusted,
+    stat_of,
 )
-from sirtaki.rendezvous.host.process_stat import stat_of
 from sirtaki.rendezvous.network.local_socket import peer_of
 
 # The help text for the argument of commands that ask a job.

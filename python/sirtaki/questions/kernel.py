@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sirtaki.rendezvous.host.process_stat import stat_of
+from sirtaki.rendezvous.host.presence import stat_of
 
 _NANO = 1e-9
 

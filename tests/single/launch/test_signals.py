@@ -15,7 +15,7 @@ import pytest
 from sirtaki.doctor import doctor
 from sirtaki.launch import cli
 from sirtaki.launch.processes.signals import SignalWatch
-from sirtaki.rendezvous.host.process_stat import stat_of
+from sirtaki.rendezvous.host.presence import stat_of
 
 
 @pytest.mark.timeout(20)

@@ -14,8 +14,7 @@ from sirtaki.questions.asking import ask_launcher, launchers
 from sirtaki.questions.collect import collect
 from sirtaki.questions.messages import Question, RankAnswer, RankWork, ThreadPlace
 from sirtaki.questions.place import own_line
-from sirtaki.rendezvous.host.presence import present
-from sirtaki.rendezvous.host.process_stat import stat_of
+from sirtaki.rendezvous.host.presence import present, stat_of
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sirtaki.rendezvous.files.private_folder import in_home
-from sirtaki.rendezvous.host.process_stat import stat_of
+from sirtaki.rendezvous.host.presence import stat_of
 from sirtaki.rendezvous.network import interfaces as network
 from sirtaki.rendezvous.network import local_socket, tcp_socket
 from sirtaki.rendezvous.stores import tcp_store, unix_store

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sirtaki.rendezvous.host.process_stat import Stat, stat_of
+from sirtaki.rendezvous.host.presence import Stat, stat_of
 
 COMMAND = Path("/proc/self/comm")
 

@@ -20,8 +20,7 @@ from typing import TypeVar
 from torch._C._distributed_c10d import Store
 from torch.distributed import DistStoreError
 
-from sirtaki.rendezvous.host.presence import own_boot, own_namespace
-from sirtaki.rendezvous.host.process_stat import stat_of
+from sirtaki.rendezvous.host.presence import own_boot, own_namespace, stat_of
 from sirtaki.rendezvous.trust import digests
 from sirtaki.torch.distributed.meeting.store import TorchStore
 
