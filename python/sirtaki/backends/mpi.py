@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from sirtaki import _core
-from sirtaki.backends import adasum, memory
-from sirtaki.backends.communicator import NAME
+from sirtaki.backends import MPI, adasum, memory
 from sirtaki.backends.memory import Stream
 from sirtaki.core.operations import dtypes, kinds, reduce_ops
 
@@ -181,7 +180,7 @@ class MpiBackend:
         ranks: The rank in MPI's world of each rank of ours.
     """
 
-    name = NAME
+    name = MPI
 
     def __init__(self, mpi: Any, ranks: Sequence[int]) -> None:
         self._mpi = mpi

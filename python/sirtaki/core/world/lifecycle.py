@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sirtaki import _core
-from sirtaki.backends.communicator import is_communicator
+from sirtaki.backends import is_communicator
 from sirtaki.core import elastic
 from sirtaki.core.config import Config
 from sirtaki.core.errors import PeerLostError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sirtaki.backends.communicator import is_communicator
+from sirtaki.backends import is_communicator
 from sirtaki.core.world import compiled, state
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from sirtaki.backends import communicator
+from sirtaki.backends import MPI
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.world import compiled
 from sirtaki.core.world.world import Entered, World
@@ -180,7 +180,7 @@ def mpi_threads_supported() -> bool:
 def mpi_enabled() -> bool:
     """Return whether operations run on MPI."""
     world = _current()
-    return world is not None and world.engine.backend_name() == communicator.NAME
+    return world is not None and world.engine.backend_name() == MPI
 
 
 def mpi_built() -> bool:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sirtaki import _core
-from sirtaki.backends import communicator
+from sirtaki.backends import MPI
 from sirtaki.core import heartbeat
 from sirtaki.core.config import Config
 from sirtaki.core.errors import HorovodInternalError
@@ -440,7 +440,7 @@ def start_mpi(config: Config) -> Any:
     Raises:
         ValueError: MPI cannot be used here, or counts the ranks differently.
     """
-    if config.backend != communicator.NAME:
+    if config.backend != MPI:
         return None
     from sirtaki.backends import mpi
 
