@@ -17,9 +17,8 @@ from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.numpy.arrays import check_nested
 from sirtaki.tensorflow.ops.gradients import invalid, run
 from sirtaki.tensorflow.ops.graph_values import changes, present_size
-from sirtaki.tensorflow.ops.names import unique
 from sirtaki.tensorflow.ops.operation import GraphOperation
-from sirtaki.tensorflow.ops.tracing import plain_python
+from sirtaki.tensorflow.ops.tracing import plain_python, unique_name
 
 
 def reduce_group(
@@ -40,7 +39,7 @@ def reduce_group(
     def reduce(part: list[Any], suffix: str) -> list[Any]:
         operation = GraphOperation(
             kinds.ALLREDUCE,
-            unique("allreduce", _with(name, suffix)),
+            unique_name("allreduce", _with(name, suffix)),
             op,
             process_set=number_of(process_set),
             prescale=float(prescale_factor),
@@ -108,7 +107,7 @@ def grouped_allgather(
     _require_world()
 
     def gather(part: list[Any], suffix: str) -> list[Any]:
-        full = unique("allgather", _with(name, suffix))
+        full = unique_name("allgather", _with(name, suffix))
         operation = GraphOperation(kinds.ALLGATHER, full, process_set=number_of(process_set))
         return run(operation, part)
 
@@ -154,7 +153,7 @@ def broadcast_group(
         raise invalid(str(error)) from None
 
     def send(part: list[Any], suffix: str) -> list[Any]:
-        full = unique("broadcast", _with(name, suffix))
+        full = unique_name("broadcast", _with(name, suffix))
         number = number_of(process_set)
         operation = GraphOperation(
             kinds.BROADCAST, full, root_rank=root, process_set=number, ordered=ordered
@@ -190,7 +189,7 @@ def alltoall(
     _require_world()
     [tensor] = _with_rows("alltoall", [tensor])
     rows = _equal_splits(tensor, present_size(process_set)) if splits is None else _splits(splits)
-    full = unique("alltoall", name)
+    full = unique_name("alltoall", name)
     operation = GraphOperation(kinds.ALLTOALL, full, process_set=number_of(process_set))
     received, received_splits = run(operation, [tensor], rows)
     return received if splits is None else (received, received_splits)
@@ -211,7 +210,7 @@ def scatter_group(
     def scatter(part: list[Any], suffix: str) -> list[Any]:
         operation = GraphOperation(
             kinds.REDUCESCATTER,
-            unique("reducescatter", _with(name, suffix)),
+            unique_name("reducescatter", _with(name, suffix)),
             op,
             process_set=number_of(process_set),
             prescale=float(prescale_factor),
@@ -234,7 +233,7 @@ def barrier(process_set: ProcessSet = global_process_set) -> Any:
         tf.errors.AbortedError: A rank was lost.
     """
     _require_world()
-    full = unique("barrier", None)
+    full = unique_name("barrier", None)
     number = number_of(process_set)
     return run(GraphOperation(kinds.BARRIER, full, process_set=number, ordered=True))[0]
 

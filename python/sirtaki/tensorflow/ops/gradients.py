@@ -18,8 +18,8 @@ from sirtaki.tensorflow.ops.graph_values import (
     present_size,
     rank_op,
 )
-from sirtaki.tensorflow.ops.names import in_a_loop, unique
 from sirtaki.tensorflow.ops.operation import GraphOperation, compiled
+from sirtaki.tensorflow.ops.tracing import in_a_loop, unique_name
 
 _NAMES = {
     kinds.ALLREDUCE: "sirtaki_allreduce",
@@ -192,7 +192,7 @@ def _gathered(operation: GraphOperation) -> GraphOperation:
 def _named(operation: GraphOperation, verb: str, **changes: Any) -> GraphOperation:
     """Return the operation for the gradient, with a name of its own if this one has a name."""
     name = f"gradient.{operation.name}" if operation.name else None
-    return operation.but(name=unique(verb, name), ordered=False, **changes)
+    return operation.but(name=unique_name(verb, name), ordered=False, **changes)
 
 
 def _register() -> None:
