@@ -75,9 +75,9 @@ def main(arguments: Sequence[str]) -> int:
         Path(args.json).write_text(json.dumps(result, indent=1) + "\n")
     if args.plot:
         # Here, because it imports matplotlib.
-        from sirtaki.observe.plot import draw
+        from sirtaki.observe.plots import draw_timings
 
-        draw(timings, args.num_proc, args.plot)
+        draw_timings(timings, args.num_proc, args.plot)
     return 0
 
 

@@ -227,9 +227,9 @@ def _report(args: argparse.Namespace) -> int:
     trace = files.read(args.file)
     found = examine(trace)
     if args.plot:
-        from sirtaki.observe.trace.drawing import draw  # needs matplotlib
+        from sirtaki.observe.plots import draw_trace  # needs matplotlib
 
-        draw(found, args.plot)
+        draw_trace(found, args.plot)
     lines = map(printable, text_of(found).splitlines())
     print(json.dumps(asdict(found)) if args.json else "\n".join(lines))
     return 0
