@@ -24,8 +24,7 @@ from refused import REFUSED, WITHIN
 from targets import Check, check_allreduce, check_refused
 
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.measure import Plan, Timings, sizes_between
-from sirtaki.observe.report import table
+from sirtaki.observe.measure import Plan, Timings, sizes_between, table
 from sirtaki.rendezvous.stores.store import UnixStoreServer
 
 HERE = Path(__file__).resolve().parent

@@ -18,7 +18,7 @@ from targets import Check
 
 from sirtaki.launch.api import run
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import show_seconds
+from sirtaki.observe.measure import show_seconds
 from sirtaki.rendezvous.words import aligned
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sirtaki-caffe"))

@@ -24,7 +24,7 @@ from output import RESULTS, write_result
 from targets import Check, at_most
 
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import show_seconds
+from sirtaki.observe.measure import show_seconds
 from sirtaki.rendezvous.words import aligned
 from sirtaki_caffe.net.net import Net
 from sirtaki_caffe.proto.schema import TEST, TRAIN, NetParameter

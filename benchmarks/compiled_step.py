@@ -17,8 +17,7 @@ import numpy as np
 from output import RESULTS, write_result
 from targets import Check
 
-from sirtaki.observe.measure import Quantiles
-from sirtaki.observe.report import show_seconds
+from sirtaki.observe.measure import Quantiles, show_seconds
 from sirtaki.rendezvous.words import aligned
 
 WIDTH = 4096  # of each of three layers: 50 M parameters

@@ -19,7 +19,7 @@ from output import RESULTS, write_result
 from targets import Check, check_compressed_step
 
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import show_seconds
+from sirtaki.observe.measure import show_seconds
 from sirtaki.rendezvous.words import aligned
 
 Result = dict[str, Any]

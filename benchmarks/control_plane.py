@@ -19,7 +19,7 @@ from output import RESULTS, write_result
 from targets import Check
 
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import show_bytes, show_seconds
+from sirtaki.observe.measure import show_bytes, show_seconds
 from sirtaki.rendezvous.words import aligned
 
 _HOSTS = (1, 10, 100, 1250)

@@ -26,7 +26,7 @@ from output import RESULTS, write_result
 from targets import Check, at_most
 
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import show_seconds
+from sirtaki.observe.measure import show_seconds
 from sirtaki.rendezvous.words import aligned
 
 _RANK = str(Path(__file__).with_name("elastic_rank.py"))

@@ -21,7 +21,7 @@ from output import RESULTS, write_result
 from targets import Check, check_hosts, check_many
 
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import show_bytes, show_rate, show_seconds
+from sirtaki.observe.measure import show_bytes, show_rate, show_seconds
 from sirtaki.rendezvous.words import aligned
 
 HERE = Path(__file__).resolve().parent

@@ -16,7 +16,7 @@ from models import Mlp
 
 import sirtaki.torch as hvd
 from sirtaki.core.world.state import current_world
-from sirtaki.observe.report import show_seconds
+from sirtaki.observe.measure import show_seconds
 from sirtaki.rendezvous.words import aligned
 
 _TASK = Mlp(3, 4096, 32)

@@ -22,7 +22,7 @@ from output import RESULTS, write_result
 from targets import at_most
 
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import show_seconds
+from sirtaki.observe.measure import show_seconds
 from sirtaki.rendezvous.words import aligned
 
 _PROGRAM = Path(__file__).resolve().parents[1] / "tests" / "faults" / "elastic" / "departing.py"

@@ -21,7 +21,7 @@ from train_rank import OURS
 
 from sirtaki.launch.api import run
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import show_seconds
+from sirtaki.observe.measure import show_seconds
 from sirtaki.rendezvous.words import aligned
 
 _MOST_TIMES = 1.0

@@ -22,7 +22,7 @@ from targets import Check, check_low_communication
 
 from sirtaki.launch.api import run
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import show_seconds
+from sirtaki.observe.measure import show_seconds
 from sirtaki.rendezvous.words import aligned
 
 Result = dict[str, Any]

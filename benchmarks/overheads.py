@@ -29,8 +29,7 @@ from sirtaki.core.world.state import current_world
 from sirtaki.launch.api import run
 from sirtaki.observe.contenders import Run, timed
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.measure import Quantiles, interleave
-from sirtaki.observe.report import show_seconds
+from sirtaki.observe.measure import Quantiles, interleave, show_seconds
 from sirtaki.rendezvous.words import aligned
 
 _MIB = 1 << 20

@@ -23,8 +23,7 @@ from refused import REFUSED, WITHIN
 from targets import Check, check_pairs
 
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.measure import sizes_between
-from sirtaki.observe.report import show_bytes, show_rate, show_seconds
+from sirtaki.observe.measure import show_bytes, show_rate, show_seconds, sizes_between
 from sirtaki.rendezvous.stores.store import UnixStoreServer
 from sirtaki.rendezvous.words import aligned
 

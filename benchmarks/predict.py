@@ -23,7 +23,7 @@ from predict_rank import COMPUTING, WAITING, go_first
 from targets import check_predict
 
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import show_seconds
+from sirtaki.observe.measure import show_seconds
 from sirtaki.rendezvous.words import aligned
 
 _RANK = (sys.executable, str(HERE / "predict_rank.py"))

@@ -24,8 +24,7 @@ from sirtaki.core.operations.dtypes import F32
 from sirtaki.launch.api import run
 from sirtaki.observe.contenders import timed
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.measure import Quantiles, interleave
-from sirtaki.observe.report import show_seconds
+from sirtaki.observe.measure import Quantiles, interleave, show_seconds
 from sirtaki.rendezvous.words import aligned
 
 Table = dict[str, Quantiles]

@@ -23,7 +23,7 @@ from output import RESULTS, write_result
 from targets import BEFORE, NOW, check_small_sums
 
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import show_bytes, show_seconds
+from sirtaki.observe.measure import show_bytes, show_seconds
 from sirtaki.rendezvous.words import aligned
 
 sys.path.insert(0, str(HERE.parent))

@@ -25,7 +25,7 @@ from output import RESULTS, write_result
 from targets import Check, at_most
 
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import show_seconds
+from sirtaki.observe.measure import show_seconds
 from sirtaki.rendezvous.words import aligned
 
 _RUN = "import sys; from sirtaki.launch.cli import horovodrun; sys.exit(horovodrun())"

@@ -18,7 +18,7 @@ from control_plane import rows as control_plane_rows
 from refused import REFUSED
 from torch_distributed import rows
 
-from sirtaki.observe.report import show_bytes, show_cells, show_rate, show_seconds
+from sirtaki.observe.measure import show_bytes, show_cells, show_rate, show_seconds
 
 Result = dict[str, Any]
 

@@ -16,8 +16,7 @@ from torch_distributed_rank import DDP as DDP_STEP
 from train_rank import AFTER, BARRIER, DDP, GROUPED, OURS
 
 from sirtaki.observe.contenders import COPY
-from sirtaki.observe.measure import Timings
-from sirtaki.observe.report import show_bytes, show_seconds
+from sirtaki.observe.measure import Timings, show_bytes, show_seconds
 
 KEPT = "memory kept"
 GIVEN_BACK = "memory given back"

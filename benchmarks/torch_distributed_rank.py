@@ -19,8 +19,7 @@ from train_rank import OURS, sgd, training_step, with_horovod
 
 import sirtaki.torch as hvd
 from sirtaki.observe.contenders import Run, timed
-from sirtaki.observe.measure import Quantiles, interleave
-from sirtaki.observe.report import show_bytes
+from sirtaki.observe.measure import Quantiles, interleave, show_bytes
 
 DDP = "DDP step"
 FSDP2 = "FSDP2 step"

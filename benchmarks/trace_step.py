@@ -22,7 +22,7 @@ from sirtaki.core.tracing import recording
 from sirtaki.core.world.state import current_world
 from sirtaki.launch.api import run
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import show_seconds
+from sirtaki.observe.measure import show_seconds
 from sirtaki.rendezvous.words import aligned
 
 _STEP_SECONDS = 10e-3

@@ -20,8 +20,7 @@ from train_rank import AFTER, ALONE, BF16, DDP, OURS, Turns, measure_steps
 
 from sirtaki.launch.api import run
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.measure import Quantiles
-from sirtaki.observe.report import show_seconds
+from sirtaki.observe.measure import Quantiles, show_seconds
 from sirtaki.rendezvous.words import aligned
 
 _SMALL_GRADIENTS = "160 gradients of 4 KB"

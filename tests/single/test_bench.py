@@ -11,8 +11,16 @@ import pytest
 
 import sirtaki
 from sirtaki.observe.contenders import Array, Copy, Run, timed
-from sirtaki.observe.measure import Plan, interleave, measure, sizes_between
-from sirtaki.observe.report import show_bytes, show_rate, show_seconds, table
+from sirtaki.observe.measure import (
+    Plan,
+    interleave,
+    measure,
+    show_bytes,
+    show_rate,
+    show_seconds,
+    sizes_between,
+    table,
+)
 from sirtaki.rendezvous.words import aligned
 from tests.single.launching import LIMIT, SIRTAKI
 

@@ -14,8 +14,7 @@ from sirtaki.launch.api import run
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.guesses import CommandParser
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.measure import Plan, measure_own, sizes_between
-from sirtaki.observe.report import table
+from sirtaki.observe.measure import Plan, measure_own, sizes_between, table
 
 _SMALLEST = 4
 _LARGEST = 256 << 20

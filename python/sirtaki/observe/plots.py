@@ -5,8 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
-from sirtaki.observe.measure import Timings
-from sirtaki.observe.report import show_bytes
+from sirtaki.observe.measure import Timings, show_bytes
 from sirtaki.observe.trace.report import Findings
 
 

@@ -21,7 +21,7 @@ from sirtaki.observe.arguments import (
 )
 from sirtaki.observe.compare.turns import NoTurn, Turn, Verdict, conclude, take_turn
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.report import show_seconds
+from sirtaki.observe.measure import show_seconds
 from sirtaki.observe.scaling.runs import Limits
 from sirtaki.rendezvous.words import aligned
 from sirtaki.timed_steps import GLOO, SIRTAKI
