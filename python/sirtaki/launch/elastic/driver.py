@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import sirtaki
-from sirtaki.launch.elastic.departures import Departures, Farewell
-from sirtaki.launch.elastic.program_errors import ProgramErrors
+from sirtaki.launch.elastic.departures import Departures, Farewell, ProgramErrors
 from sirtaki.launch.elastic.settings import Elastic
 from sirtaki.launch.elastic.starts import Cooldowns, HostPool, Starts
 from sirtaki.launch.elastic.worlds import JobMember, NextWorld, Worlds

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sirtaki.launch.elastic.departures import Departures
-from sirtaki.launch.elastic.program_errors import ProgramErrors
+from sirtaki.launch.elastic.departures import Departures, ProgramErrors
 from sirtaki.launch.elastic.starts import Cooldowns, PlannedPlace, own_variables, planned_places
 from sirtaki.launch.elastic.worlds import Worlds
 from sirtaki.launch.hosts.slots import Slot
