@@ -23,9 +23,9 @@ from sirtaki.core.world.world import Entered, World, meet, start_mpi
 from sirtaki.rendezvous.stores.store import TIMES_KEY
 from sirtaki.rendezvous.trust.secret import read_secret
 from sirtaki.rendezvous.world.membership import Membership, Topology
-from sirtaki.rendezvous.world.place_variables import completed, place_variables
 from sirtaki.rendezvous.world.start import Meeting
 from sirtaki.schedulers import table
+from sirtaki.schedulers.start import completed, place_variables
 
 if TYPE_CHECKING:
     from sirtaki.rendezvous.world.placement import Placement

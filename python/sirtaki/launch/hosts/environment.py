@@ -8,8 +8,7 @@ from collections.abc import Container, Mapping, Sequence
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts.sent import may_be_secret, sent
 from sirtaki.launch.hosts.slots import Slot
-from sirtaki.rendezvous.world.place_variables import PLACE_VARIABLES
-from sirtaki.schedulers.start import SET_FOR_TORCH
+from sirtaki.schedulers.start import PLACE_VARIABLES, SET_FOR_TORCH
 
 _PLACE = (
     "RANK",

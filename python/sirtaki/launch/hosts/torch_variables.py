@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sirtaki.launch.hosts.slots import Slot
-from sirtaki.rendezvous.world.place_variables import PLACE_VARIABLES, names_of, place_variables
-from sirtaki.schedulers.start import SET_FOR_TORCH
+from sirtaki.schedulers.start import PLACE_VARIABLES, SET_FOR_TORCH, names_of, place_variables
 
 _LOWEST_PORT = 10000
 _ATTEMPTS = 20

@@ -9,7 +9,7 @@ import pytest
 
 from sirtaki.launch.hosts import gloo_interface
 from sirtaki.launch.hosts.torch_variables import free_port
-from sirtaki.rendezvous.world.place_variables import PLACE_VARIABLES, completed, place_variables
+from sirtaki.schedulers.start import PLACE_VARIABLES, completed, place_variables
 from sirtaki.schedulers.table import find_start
 from tests.single.launching import GRACE, Job, python
 
