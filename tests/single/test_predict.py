@@ -25,8 +25,8 @@ from sirtaki.observe.predict.forecast import (
 from sirtaki.observe.predict.link import DATA_SHARE, Link, parse_link, read_link
 from sirtaki.observe.predict.replay import Cores
 from sirtaki.observe.predict.steps import Steps, steps_of
-from sirtaki.observe.scaling import predicted
 from sirtaki.observe.scaling.causes import Point
+from sirtaki.observe.scaling.command import predicted_lines, read_predicted
 from sirtaki.observe.trace import files
 from sirtaki.observe.trace.chrome import NoTrace
 from sirtaki.observe.trace.model import Rank, Trace
@@ -412,7 +412,7 @@ class TestBesideScaling:
         steps = [{"hosts": 2, "exchange": name, "step": s} for name, s in (("a", 0.1), ("b", 0.2))]
         path.write_text(json.dumps({"ranks": 2, "forecasts": steps}))
         points = [Point(ranks, 0.11, 1.0, 1.0, []) for ranks in (2, 4)]
-        assert predicted.lines(points, predicted.read(str(path))) == [
+        assert predicted_lines(points, read_predicted(str(path))) == [
             "4 ranks, predicted (and measured): a 100.0 ms (+10%), b 200.0 ms (-45%)"
         ]
 
@@ -421,4 +421,4 @@ class TestBesideScaling:
         path = tmp_path / "told.json"
         path.write_text(text)
         with pytest.raises(ValueError, match="not what `sirtaki predict"):
-            predicted.read(str(path))
+            read_predicted(str(path))

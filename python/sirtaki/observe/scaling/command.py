@@ -9,7 +9,9 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from sirtaki.launch.cores.binding import own_processors
 from sirtaki.launch.flags.guesses import CommandParser
@@ -22,9 +24,10 @@ from sirtaki.observe.arguments import (
     write,
 )
 from sirtaki.observe.machine import machine_facts
-from sirtaki.observe.scaling import causes, curve, predicted
+from sirtaki.observe.scaling import causes, curve
 from sirtaki.observe.scaling.causes import Point
 from sirtaki.observe.scaling.runs import Limits, NoSteps, Run, run_script
+from sirtaki.rendezvous.words import parse_json
 
 _FAILED = 1
 _WRONG_ARGUMENTS = 2
@@ -46,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     cpus = _cpus()
     limits = Limits(args.seconds, args.steps, args.warm_up, args.patience)
     try:
-        forecast = predicted.read(args.predicted) if args.predicted else {}
+        forecast = read_predicted(args.predicted) if args.predicted else {}
     except (OSError, ValueError) as error:
         print(f"{_PROG}: error: {error}", file=sys.stderr)
         return _WRONG_ARGUMENTS
@@ -62,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     failure = failure or more
     if args.json != OUTPUT:
         _show(points, runs)
-        print("".join(f"{line}\n" for line in predicted.lines(points, forecast)), end="")
+        print("".join(f"{line}\n" for line in predicted_lines(points, forecast)), end="")
     if args.json:
         result = _result(arguments, facts, runs, points, failure)
         result["predicted"] = {str(ranks): steps for ranks, steps in forecast.items()}
@@ -202,3 +205,40 @@ def _result(
         "runs": [dataclasses.asdict(run) for run in runs],
         "error": failure,
     }
+
+
+# By the number of ranks and by exchange, the seconds of a step.
+Predicted = Mapping[int, Mapping[str, float]]
+
+
+def read_predicted(path: str) -> Predicted:
+    """Return the steps in a file that `sirtaki predict --json` has printed.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is another file.
+    """
+    found: dict[int, dict[str, float]] = defaultdict(dict)
+    try:
+        told = parse_json(Path(path).read_bytes())
+        for one in told["forecasts"]:
+            ranks = int(told["ranks"]) * int(one["hosts"])
+            found[ranks][str(one["exchange"])] = float(one["step"])
+    except (ValueError, LookupError, TypeError) as error:
+        what = f"{path}: not what `sirtaki predict … --json` prints ({error!r})"
+        raise ValueError(what) from None
+    return found
+
+
+def predicted_lines(points: Sequence[Point], predicted: Predicted) -> list[str]:
+    """Return for each number of ranks what was predicted, and how much more was measured."""
+    shown = []
+    for point in points:
+        of_ranks = predicted.get(point.ranks, {})
+        each = (
+            f"{exchange} {step * 1e3:.1f} ms ({point.seconds / step - 1:+.0%})"
+            for exchange, step in of_ranks.items()
+        )
+        if of_ranks:
+            shown.append(f"{point.ranks} ranks, predicted (and measured): {', '.join(each)}")
+    return shown
