@@ -9,8 +9,8 @@ from sirtaki.core.config import Autotune, Config, Topology
 from sirtaki.launch.cores.binding import default_threads
 from sirtaki.launch.cores.shares import Share
 from sirtaki.launch.flags.options import KNOBS, SWITCHES, Knob, Switch
-from sirtaki.launch.hosts.gloo_interface import VARIABLE as GLOO_INTERFACE
 from sirtaki.launch.hosts.slots import Slot
+from sirtaki.launch.hosts.torch_variables import GLOO_VARIABLE as GLOO_INTERFACE
 from sirtaki.launch.hosts.torch_variables import default_environment, place_of
 from sirtaki.schedulers.start import SET_FOR_TORCH
 

@@ -199,11 +199,11 @@ class LocalProcesses(HostProcesses):
             return {}
         if self._interface is None:
             # Here, because jobs on one host start faster without it.
-            from sirtaki.launch.hosts.gloo_interface import VARIABLE, gloo_interface
+            from sirtaki.launch.hosts.torch_variables import GLOO_VARIABLE, gloo_interface
 
             chosen = self._base.get("SIRTAKI_IFACE", "")
             name = gloo_interface(store, chosen.split(",") if chosen else ())
-            self._interface = {VARIABLE: name} if name else {}
+            self._interface = {GLOO_VARIABLE: name} if name else {}
         return self._interface
 
     def _share(self, process: Process) -> Share:

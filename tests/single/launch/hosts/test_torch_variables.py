@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sirtaki.launch.hosts import gloo_interface
+from sirtaki.launch.hosts import torch_variables
 from sirtaki.launch.hosts.torch_variables import free_port
 from sirtaki.schedulers.start import PLACE_VARIABLES, completed, place_variables
 from sirtaki.schedulers.table import find_start
@@ -58,8 +58,8 @@ subprocess.run([*HOROVODRUN, "-np", "1", sys.executable, "-c", {SHOW!r}], check=
 def test_gloo_has_an_interface_where_the_hosts_name_leads_nowhere(
     named: list[str], store: str, interface: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gloo_interface, "routes", lambda *_: [(each, each) for each in named])
-    assert gloo_interface.gloo_interface(store) == interface
+    monkeypatch.setattr(torch_variables, "routes", lambda *_: [(each, each) for each in named])
+    assert torch_variables.gloo_interface(store) == interface
 
 
 def shown(output: str) -> list[dict[str, str]]:
