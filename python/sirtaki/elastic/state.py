@@ -12,7 +12,6 @@ from typing import Any
 from sirtaki.core import elastic, resuming
 from sirtaki.core.errors import HostsUpdatedInterrupt
 from sirtaki.core.operations.objects import allgather_object, flag_of_first, pickled
-from sirtaki.core.world import compiled
 from sirtaki.core.world import state as world_state
 
 # The version of a state: numbers compared from the left; empty for none yet.
@@ -51,7 +50,7 @@ class State:
             callbacks: Called in this order, for example to adapt the learning rate to the size.
         """
         self._reset_callbacks.extend(callbacks)
-        compiled.note_changes()
+        world_state.note_changes()
 
     def register_leave_callbacks(self, callbacks: Sequence[Callable[[], object]]) -> None:
         """Register functions to call when all processes leave because the launcher got a signal.

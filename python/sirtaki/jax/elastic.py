@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 
 from sirtaki.core.operations.objects import broadcast_object
-from sirtaki.core.world import compiled
 from sirtaki.core.world import state as world_state
 from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run_fn, sample_seed
 from sirtaki.elastic.run import is_loss, join_next_world
@@ -28,7 +27,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-compiled.watch(internals.under_transformation)
+world_state.watch_tracing(internals.under_transformation)
 
 
 def run(func: Callable[..., T]) -> Callable[..., T]:
@@ -47,7 +46,7 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
 
 def _reset() -> None:
     join_next_world()
-    if compiled.depends_on_world():
+    if world_state.functions_depend_on_world():
         jax.clear_caches()
 
 

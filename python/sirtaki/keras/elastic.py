@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from sirtaki.core.operations.objects import broadcast_object
-from sirtaki.core.world import compiled
 from sirtaki.core.world import state as world_state
 from sirtaki.elastic import HostsUpdatedInterrupt, ObjectState, State, run, run_fn, sample_seed
 from sirtaki.elastic.state import Version, require_shapes, say_uncommitted
@@ -164,7 +163,7 @@ class KerasState(ObjectState):
 
     def reset(self) -> None:
         """Make Keras recompile its functions if they depend on the old world."""
-        if not compiled.depends_on_world():
+        if not world_state.functions_depend_on_world():
             return
         for function in ("train_function", "test_function", "predict_function"):
             if getattr(self.model, function, None) is not None:

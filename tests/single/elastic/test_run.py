@@ -18,7 +18,7 @@ from sirtaki.core.errors import (
     PeerLostError,
 )
 from sirtaki.core.operations.objects import pickled
-from sirtaki.core.world import compiled
+from sirtaki.core.world import state as world_state
 from sirtaki.elastic.run import is_loss
 
 
@@ -228,11 +228,11 @@ def test_a_loader_takes_the_position_of_another_rank_and_not_its_share() -> None
 def test_compiled_functions_may_contain_what_reset_callbacks_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(compiled._Process, "has_value", False)
+    monkeypatch.setattr(world_state._Traced, "has_value", False)
     state = Recording()
-    assert not compiled.depends_on_world()
+    assert not world_state.functions_depend_on_world()
     state.register_reset_callbacks([lambda: None])
-    assert compiled.depends_on_world()
+    assert world_state.functions_depend_on_world()
 
 
 def test_reset_callbacks_run_in_their_order() -> None:

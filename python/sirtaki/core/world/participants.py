@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sirtaki.core import elastic
-from sirtaki.core.world import compiled, state
+from sirtaki.core.world import state
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 
 
@@ -15,7 +15,7 @@ def number_of(process_set: ProcessSet) -> int:
             f"{process_set} is not registered; call add_process_set() or pass it to init()"
         )
     if number:  # other sets have other numbers in the next world
-        compiled.note_read()
+        state.note_read()
     return number
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sirtaki.backends import is_communicator
-from sirtaki.core.world import compiled, state
+from sirtaki.core.world import state
 
 
 class ProcessSet:
@@ -52,7 +52,7 @@ class ProcessSet:
 
         None for the global set before ``init()``, and for an unregistered set of a communicator.
         """
-        compiled.note_read()
+        state.note_read()
         return self._ranks
 
     def _invalidate(self) -> None:
@@ -111,7 +111,7 @@ class _GlobalProcessSet(ProcessSet):
 
     @property
     def ranks(self) -> list[int] | None:
-        compiled.note_read()
+        state.note_read()
         return state.current_world().ranks if state.is_initialized() else None
 
     def included(self) -> bool | None:

@@ -1,4 +1,4 @@
-"""The world that every function uses: the process's own, or one entered by a thread."""
+"""The world that every function uses, and whether compiled functions contain its values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from sirtaki.backends import MPI
 from sirtaki.core.errors import HorovodInternalError
-from sirtaki.core.world import compiled
 from sirtaki.core.world.world import Entered, World
 from sirtaki.rendezvous.network import interfaces as network
 from sirtaki.rendezvous.stores import tcp_store
@@ -15,6 +14,10 @@ from sirtaki.rendezvous.stores import tcp_store
 if TYPE_CHECKING:
     from sirtaki.core.world.snapshot import RankState
     from sirtaki.rendezvous.world.membership import Topology
+
+
+from collections.abc import Callable
+from typing import ClassVar
 
 _NOT_INITIALIZED = "Horovod has not been initialized; use hvd.init()."
 
@@ -74,7 +77,7 @@ def world_for_operation() -> World:
 
 
 def _topology() -> Topology:
-    compiled.note_read()
+    note_read()
     return current_world().topology
 
 
@@ -110,7 +113,7 @@ def cross_size() -> int:
 
 def is_homogeneous() -> bool:
     """Return whether every host has the same number of ranks. ValueError before ``init()``."""
-    compiled.note_read()
+    note_read()
     return current_world().membership.homogeneous
 
 
@@ -253,3 +256,36 @@ def serves_rocm() -> bool:
     """Return whether tensors on AMD's GPUs are reduced there."""
     torch = _torch()
     return torch is not None and torch.version.hip is not None
+
+
+class _Traced:
+    """State of this process that outlives its worlds."""
+
+    tracers: ClassVar[list[Callable[[], bool]]] = []
+    has_value = False
+
+
+def watch_tracing(is_tracing: Callable[[], bool]) -> None:
+    """Watch a framework that cannot itself tell when a compiled function is out of date.
+
+    Args:
+        is_tracing: Returns whether this thread is tracing a function.
+    """
+    _Traced.tracers.append(is_tracing)
+
+
+def note_read() -> None:
+    """Record that a value of the world is being read, which a traced function keeps."""
+    for is_tracing in _Traced.tracers:
+        if is_tracing():
+            _Traced.has_value = True
+
+
+def note_changes() -> None:
+    """Record that the program changes values in each new world, which traced functions may keep."""
+    _Traced.has_value = True
+
+
+def functions_depend_on_world() -> bool:
+    """Return whether a compiled function may contain a value of a world."""
+    return _Traced.has_value

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 import sirtaki.tensorflow as operations
-from sirtaki.core.world import compiled
+from sirtaki.core.world import state
 from sirtaki.core.world.state import current_world
 from sirtaki.keras.distributed import Distributed, Keras3Optimizer, build
 from sirtaki.keras.library import LEGACY
@@ -19,7 +19,7 @@ from sirtaki.tensorflow.ops.tracing import plain_python
 
 __all__ = ["Compression", "Reduction", "Step", "broadcast_variables", "mixin", "operations"]
 
-compiled.watch(tf.inside_function)
+state.watch_tracing(tf.inside_function)
 
 
 class Step:
