@@ -1,4 +1,4 @@
-"""The thread that launches operations on the accelerator, in the order agreed by all ranks."""
+"""The collectives on an accelerator, and the thread that launches them in all ranks' order."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
 
 from sirtaki import _core
 from sirtaki.core.errors import HorovodInternalError
+from sirtaki.core.operations import handles
+from sirtaki.core.operations.collectives import Collectives, Done
 from sirtaki.core.operations.kinds import NAMES
 from sirtaki.core.world.world import World
 from sirtaki.torch.device.groups import InnerGroup
 from sirtaki.torch.device.layer import Device
 from sirtaki.torch.device.meeting import meet
 from sirtaki.torch.device.operation import Agreed, DeviceOperation
-from sirtaki.torch.ops.tensors import dtype_of
+from sirtaki.torch.ops.tensors import TorchTensors, dtype_of
 
 # How long the end of a world waits for operations being launched.
 _END_SECONDS = 10.0
@@ -184,3 +189,43 @@ class Dispatcher:
         self._watcher.join(_END_SECONDS)
         self._launcher.join(_END_SECONDS)
         self._ended.set()
+
+
+class DeviceCollectives(Collectives[torch.Tensor]):
+    """Like `Collectives`, but the data never leave the accelerators.
+
+    `synchronize` makes the current stream wait for the results, and returns.
+
+    Args:
+        dispatcher: Launches them.
+    """
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        super().__init__(TorchTensors())
+        self._dispatcher = dispatcher
+
+    def _submit(
+        self,
+        world: World,
+        request: _core.Request,
+        inputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        finish: Callable[[Done], list[Any]],
+    ) -> int:
+        # Aliases with their own version counters: this thread sees their changes as one, made at
+        # the call.
+        aliases = {id(tensor): tensor.data for tensor in (*inputs, *outputs)}
+        operation = DeviceOperation(
+            [aliases[id(tensor)] for tensor in inputs], [aliases[id(tensor)] for tensor in outputs]
+        )
+        self._dispatcher.submit(request, operation)
+
+        def await_results(_: _core.Handle) -> list[Any]:
+            self._dispatcher.await_results(operation)
+            return finish(operation)
+
+        return handles.start(world.engine, request, operation, await_results)
+
+    def _outputs(self, done: Any, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        outputs: list[torch.Tensor] = done.outputs
+        return outputs

@@ -13,7 +13,7 @@ from sirtaki.core.world.world import World
 from sirtaki.torch.device.layer import Device, all_devices, device_of
 
 if TYPE_CHECKING:
-    from sirtaki.torch.device.collectives import DeviceCollectives
+    from sirtaki.torch.device.dispatcher import DeviceCollectives
 
 # Types that no process group reduces; complex types have only some operators.
 _UNREDUCED: Final = (torch.uint16, torch.uint32, torch.uint64)
@@ -72,8 +72,7 @@ def _must_encrypt(world: World) -> bool:
 
 def _collectives(device: Device) -> DeviceCollectives:
     # Needed only with an accelerator, and missing from some builds of PyTorch.
-    from sirtaki.torch.device.collectives import DeviceCollectives
-    from sirtaki.torch.device.dispatcher import Dispatcher
+    from sirtaki.torch.device.dispatcher import DeviceCollectives, Dispatcher
 
     world = state.current_world()
     with _lock:
