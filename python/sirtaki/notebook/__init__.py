@@ -12,6 +12,6 @@ appears as ranks print it. The value of the cell is a list of the values of its 
 rank order.
 """
 
-from sirtaki.notebook.magic import load_ipython_extension
+from sirtaki.notebook.cells import load_ipython_extension
 
 __all__ = ["load_ipython_extension"]

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from sirtaki.notebook.cell import named, run_cell
+from sirtaki.notebook.cells import named, run_cell
 
 VALUES = {"a": 1, "b": 2, "lock": threading.Lock(), "print": 3}
 
