@@ -13,7 +13,7 @@ from sirtaki.spark.common.params import COMMON
 from sirtaki.spark.common.work import Work
 from sirtaki.spark.lightning.training import Wrapped, rank_function
 from sirtaki.spark.messages import pickled
-from sirtaki.spark.torch.modules import ModuleModel
+from sirtaki.spark.torch.estimator import ModuleModel
 
 # Horovod's minimum Lightning version, printed by its examples; ours is in `sirtaki[lightning]`.
 MIN_PL_VERSION = "1.3.8"
