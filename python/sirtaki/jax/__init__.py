@@ -11,8 +11,8 @@ from sirtaki.core.operations.objects import allgather_object, broadcast_object
 from sirtaki.jax import checkpoint, elastic
 from sirtaki.jax import primitive as _primitive
 from sirtaki.jax.allreduce_ops import allreduce, allreduce_tree, grouped_allreduce
+from sirtaki.jax.arrays import Compression
 from sirtaki.jax.checkpoint import guards, restore_checkpoint, save_checkpoint
-from sirtaki.jax.compression import Compression
 from sirtaki.jax.exchange_ops import (
     allgather,
     alltoall,

@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from sirtaki.core.operations import codecs, kinds
-from sirtaki.core.operations.compression import codec_of, compress_all, decompress_all
+from sirtaki.core.operations.compression import Compressor, codec_of, compress_all, decompress_all
 from sirtaki.core.operations.reduce_ops import Average
 from sirtaki.core.operations.reduction import Reduction, check_op
 from sirtaki.core.world.participants import number_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.jax.arrays import (
+    Compression,
     by_dtype,
     check_reducible,
     collectives,
@@ -23,7 +24,6 @@ from sirtaki.jax.arrays import (
     to_host,
 )
 from sirtaki.jax.calls import checked_name, require_member, traced
-from sirtaki.jax.compression import Compression, Compressor
 from sirtaki.jax.gradients import traced_allreduce
 from sirtaki.jax.primitive import TracedOperation
 

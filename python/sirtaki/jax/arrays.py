@@ -1,4 +1,4 @@
-"""Conversion of JAX arrays for the core, which accesses their host memory."""
+"""Conversion of JAX arrays for the core, which accesses their host memory, and compression."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from sirtaki._core import DTYPES
 from sirtaki.core.operations.collectives import Collectives
+from sirtaki.core.operations.compression import CastCompressor, Compressions, derive
 from sirtaki.core.operations.groups import by_key, part_name
 from sirtaki.core.operations.reduction import check_reduction
 from sirtaki.numpy.arrays import TENSORS, Array, check_array, dtype_of
@@ -147,3 +148,24 @@ def _beside(result: Array, array: jax.Array) -> jax.Array:
     if placed is not None and placed.sharding == array.sharding:
         return placed
     return jax.device_put(result, array.sharding)
+
+
+class _Cast(CastCompressor):
+    float32 = jnp.float32
+
+    @staticmethod
+    def is_floating(tensor: Any) -> bool:
+        """See `CastCompressor`."""
+        return bool(jnp.issubdtype(tensor.dtype, jnp.floating))
+
+    @staticmethod
+    def cast(tensor: Any, dtype: Any) -> Any:
+        """See `CastCompressor`."""
+        return tensor.astype(dtype)
+
+
+class Compression(Compressions):
+    """The available compressions; any class with the methods of `Compressor` works as well."""
+
+
+derive(Compression, _Cast, jnp)

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from sirtaki.core.operations.compression import Compressor
 from sirtaki.core.operations.reduce_ops import Adasum, Average
 from sirtaki.core.operations.reduction import check_predivide
 from sirtaki.core.world.participants import reduces
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.jax.allreduce_ops import allreduce_tree
-from sirtaki.jax.compression import Compression, Compressor
+from sirtaki.jax.arrays import Compression
 
 try:
     from optax import GradientTransformationExtraArgs as _Transformation

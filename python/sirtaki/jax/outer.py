@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from sirtaki.core.operations.compression import Compressor
 from sirtaki.core.outer import OuterSchedule, cut_evenly, require_mix
 from sirtaki.core.world.participants import size_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
 from sirtaki.jax.allreduce_ops import allreduce_tree
-from sirtaki.jax.compression import Compression, Compressor
+from sirtaki.jax.arrays import Compression
 from sirtaki.jax.exchange_ops import broadcast_tree
 from sirtaki.jax.optimizer import Transformation, made_transformation, require_transformation
 

@@ -8,14 +8,20 @@ from typing import Any
 import jax
 
 from sirtaki.core.operations import codecs, kinds
-from sirtaki.core.operations.compression import compress_all, decompress_all
+from sirtaki.core.operations.compression import Compressor, compress_all, decompress_all
 from sirtaki.core.operations.reduce_ops import Average
 from sirtaki.core.operations.reduction import Reduction, check_op, check_scattered
 from sirtaki.core.world.participants import number_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
-from sirtaki.jax.arrays import by_dtype, check_reducible, collectives, from_host, to_host
+from sirtaki.jax.arrays import (
+    Compression,
+    by_dtype,
+    check_reducible,
+    collectives,
+    from_host,
+    to_host,
+)
 from sirtaki.jax.calls import block, checked_name, members, position, traced
-from sirtaki.jax.compression import Compression, Compressor
 from sirtaki.jax.gradients import traced_reducescatter
 from sirtaki.jax.primitive import TracedOperation
 

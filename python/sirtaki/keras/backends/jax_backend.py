@@ -12,8 +12,9 @@ import jax.numpy as jnp
 
 import sirtaki.jax as operations
 from sirtaki.core.operations import gradient_reduction
+from sirtaki.core.operations.compression import Compressor
 from sirtaki.jax import primitive
-from sirtaki.jax.compression import Compression, Compressor
+from sirtaki.jax.arrays import Compression
 from sirtaki.keras.distributed import Keras3Optimizer
 
 __all__ = ["Compression", "Reduction", "Step", "broadcast_variables", "mixin", "operations"]
