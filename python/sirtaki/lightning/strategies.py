@@ -11,8 +11,12 @@ from typing import Any
 
 import torch
 
-from sirtaki.lightning.environment import SirtakiEnvironment, spare_mpi
-from sirtaki.lightning.library import fabric_module, trainer_module
+from sirtaki.lightning.environment import (
+    SirtakiEnvironment,
+    fabric_module,
+    spare_mpi,
+    trainer_module,
+)
 from sirtaki.stand_in import NAME
 from sirtaki.torch.distributed.started import init
 
