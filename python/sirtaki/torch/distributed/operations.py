@@ -12,7 +12,7 @@ from torch._C import _distributed_c10d as c10d
 from sirtaki import _core
 from sirtaki.core.operations import kinds, reduce_ops
 from sirtaki.torch.distributed import buffers
-from sirtaki.torch.distributed.buffers import Buffer
+from sirtaki.torch.distributed.buffers import Buffer, GroupReduction, reduction_of
 from sirtaki.torch.distributed.interface.forms import (
     INPUT,
     INPUT_LISTS,
@@ -24,7 +24,6 @@ from sirtaki.torch.distributed.interface.forms import (
     TENSORS,
     takes,
 )
-from sirtaki.torch.distributed.reductions import GroupReduction, reduction_of
 from sirtaki.torch.distributed.works import Completions, Results, Work, Works, seconds_of
 
 # The engine fails overdue operations itself, with an error that names the missing ranks.
