@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.refused import WITHIN
-from sirtaki.doctor import examination, gpu, kernel, limits, network
+from sirtaki.doctor import examination, kernel, limits, network
 from sirtaki.doctor.finding import LEVELS, Finding, plain, worst
 from sirtaki.doctor.probe import Probed
 
@@ -248,7 +248,7 @@ def test_gpus_that_nobody_can_use(
     text = f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Sat Aug 19 2023"
     write(tmp_path / "driver/nvidia", version=text if driver else "")
     write(tmp_path / "dev", **{f"nvidia{number}": "" for number in range(cards)}, nvidiactl="")
-    found = gpu.findings(
+    found = examination.gpu_findings(
         tmp_path, tmp_path / "dev", Probed("nccl", nccl, "this PyTorch has no NCCL")
     )
     assert [each.level for each in found] == levels

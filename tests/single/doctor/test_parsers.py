@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sirtaki.doctor import gpu, kernel, limits, network
+from sirtaki.doctor import examination, kernel, limits, network
 from sirtaki.doctor.finding import LEVELS
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=200)
@@ -53,7 +53,7 @@ def test_any_text_is_judged(text: str) -> None:
     ]
     assert all(each.level in LEVELS and each.what for each in found)
     assert network.drops(text) in (True, False)
-    assert isinstance(gpu.driver_of(text), str)
+    assert isinstance(examination.driver_of(text), str)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
