@@ -1,4 +1,4 @@
-"""Probes what works on this machine, without a risk for the calling process."""
+"""Probes what works on this machine, safely for the caller, and prints `--check-build`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ import sirtaki
 from sirtaki.core.config import Config
 from sirtaki.core.world import memory
 from sirtaki.frameworks import Framework, frameworks
-from sirtaki.interface import second_owner_of_horovod
+from sirtaki.interface import HOROVOD_VERSION, second_owner_of_horovod
 from sirtaki.rendezvous.files import memory_file
 from sirtaki.rendezvous.network import local_socket
 from sirtaki.schedulers import table
@@ -293,3 +294,39 @@ def _name_of_horovod() -> str:
     if advice is not None:
         raise ValueError(advice)
     return "the name is Sirtaki's alone"
+
+
+_OF_HOROVOD = ("TensorFlow", "PyTorch", "MXNet")
+
+
+def print_check_build() -> None:
+    """Print the table; the native transport fills the rows of Gloo, which it replaces."""
+    modules = {
+        framework.name: module
+        for module, framework in FRAMEWORKS.items()
+        if framework.install and not framework.backends
+    }
+    found = probe_modules([CORE_MODULE, *modules.values()])
+    native = found[CORE_MODULE].works
+    frameworks = {
+        **dict.fromkeys(_OF_HOROVOD, False),
+        **{name: native and found[module].works for name, module in modules.items()},
+    }
+    moves = {each.name: each.works for each in backends(found[CORE_MODULE])}
+    # Scripts compare this line with versions of Horovod.
+    print(f"Horovod v{HOROVOD_VERSION}:")
+    _block("Available Frameworks", frameworks)
+    _block(
+        "Available Controllers",
+        {"MPI": native and shutil.which("mpirun") is not None, "Gloo": native},
+    )
+    _block(
+        "Available Tensor Operations",
+        {"NCCL": moves["nccl"], "DDL": False, "CCL": False, "MPI": moves["mpi"], "Gloo": native},
+    )
+
+
+def _block(heading: str, rows: dict[str, bool]) -> None:
+    print(f"\n{heading}:")
+    for name, works in rows.items():
+        print(f"    [{'X' if works else ' '}] {name}")

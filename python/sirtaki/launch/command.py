@@ -56,7 +56,7 @@ def _run(arguments: Sequence[str], prog: str) -> int:
         _say(both_versions())
         return 0
     if args.check_build:
-        from sirtaki.doctor.check_build import print_check_build
+        from sirtaki.doctor.probe import print_check_build
 
         print_check_build()
         return 0

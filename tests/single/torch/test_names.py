@@ -179,7 +179,7 @@ def test_version_and_build_check_need_no_core() -> None:
 import sys
 sys.modules["sirtaki._core"] = None
 import horovod
-from sirtaki.doctor.check_build import print_check_build
+from sirtaki.doctor.probe import print_check_build
 print(horovod.__version__)
 print_check_build()
 """
