@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sirtaki.checkpoint import files
 from sirtaki.checkpoint.framework import Array, Framework
 from sirtaki.checkpoint.packing import pack, shares, unpack
-from sirtaki.core import elastic, resuming
+from sirtaki.core import elastic
 from sirtaki.core.errors import CheckpointError
 from sirtaki.core.operations.objects import allgather_object, broadcast_object
 from sirtaki.core.world import state as world
@@ -213,7 +213,7 @@ class Checkpoints:
         alone = elastic.is_elastic() or not world.is_initialized()
         if alone and _rank() != 0:
             later = functools.partial(self.load, path, state, trusted)
-            resuming.leaves_to_first(later, self._framework.set_random)
+            elastic.leave_to_first(later, self._framework.set_random)
             return None
         exchange: Callable[[Any, int], Any] = _keep if alone else _broadcast
         found, parts = _tried(lambda: _find(Path(path)), 0, exchange)
@@ -255,7 +255,7 @@ class Checkpoints:
         if _rank() < len(states):
             self._framework.set_random(states[_rank()])
         if elastic.is_elastic():
-            resuming.has_loaded(states)
+            elastic.note_loaded(states)
 
     def _put(self, state: Any, tree: Any) -> Any:
         if type(state) is not dict:

@@ -1,4 +1,4 @@
-"""This process in an elastic job: the places from its driver, and the driver's updates."""
+"""This process in an elastic job: its places, the driver's updates, checkpoints of rank 0."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sirtaki.core import heartbeat
 from sirtaki.core.config import Config
@@ -25,6 +25,7 @@ from sirtaki.rendezvous.world.elastic import (
 
 if TYPE_CHECKING:
     from sirtaki.rendezvous.world.placement import Placement
+
 
 __all__ = [
     "ADDED",
@@ -272,3 +273,56 @@ def note_checkpoint(path: str, step: int) -> None:
         assert _Process.applicant is not None
         with contextlib.suppress(OSError):
             _Process.applicant.wrote(path, step)
+
+
+RandomStates = Sequence[Any] | None
+
+
+class _Resumed:
+    """State that this process keeps until it shares a state with all ranks."""
+
+    # On rank 0: the random states of the ranks at the checkpoint.
+    random: RandomStates = None
+    # On the others: loads the checkpoint if rank 0 is lost; sets the random state.
+    loads: ClassVar[list[Callable[[], object]]] = []
+    set_random: Callable[[Any], None] | None = None
+
+
+def note_loaded(random: Sequence[Any]) -> None:
+    """Record on rank 0 the checkpoint's random states, by rank."""
+    _Resumed.random = random
+
+
+def leave_to_first(load: Callable[[], object], set_random: Callable[[Any], None]) -> None:
+    """Record on another rank that rank 0 loads a checkpoint.
+
+    Args:
+        load: Called if this process becomes rank 0 before it has received a state.
+        set_random: Sets the random state of this rank.
+    """
+    _Resumed.loads.append(load)
+    _Resumed.set_random = set_random
+
+
+def become_first() -> None:
+    """Load the checkpoint in place of a rank 0 that was lost."""
+    while _Resumed.loads:
+        _Resumed.loads.pop(0)()
+
+
+def loaded_random() -> RandomStates:
+    """Return on rank 0 the random states for the other ranks."""
+    return _Resumed.random
+
+
+def end_resuming(rank: int, random: RandomStates) -> None:
+    """Record that this process shares the state of rank 0, and apply its random state.
+
+    Args:
+        rank: This process's rank.
+        random: The random states from rank 0.
+    """
+    if random is not None and _Resumed.set_random is not None and rank < len(random):
+        _Resumed.set_random(random[rank])
+    _Resumed.random = _Resumed.set_random = None
+    _Resumed.loads.clear()

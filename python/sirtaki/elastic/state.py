@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sirtaki.core import elastic, resuming
+from sirtaki.core import elastic
 from sirtaki.core.errors import HostsUpdatedInterrupt
 from sirtaki.core.operations.objects import allgather_object, flag_of_first, pickled
 from sirtaki.core.world import state as world_state
@@ -41,7 +41,7 @@ class State:
         # Whether the state has been equal on all ranks; a newcomer's has not.
         self._shared = False
         # Random states of ranks, from a checkpoint that rank 0 has loaded.
-        self._random_of_ranks: resuming.Random = None
+        self._random_of_ranks: elastic.RandomStates = None
 
     def register_reset_callbacks(self, callbacks: Sequence[Callable[[], object]]) -> None:
         """Register functions to call in each new world, before training goes on.
@@ -155,7 +155,7 @@ class State:
         """Set the version to that of the state from `sync`."""
         (self._commits,) = version or (0,)
         self._shared = True
-        resuming.end(self._rank(), self._random_of_ranks)
+        elastic.end_resuming(self._rank(), self._random_of_ranks)
 
     def _newest(self) -> tuple[int, Version]:
         """Agree with all ranks on the rank with the newest state, and return it with the version.
@@ -165,8 +165,8 @@ class State:
         if not elastic.is_elastic() or not world_state.is_initialized():
             return 0, self._version()
         if not self._shared and world_state.rank() == 0:
-            resuming.become_first()
-        mine = self._version() if self._shared else (), resuming.random_to_tell()
+            elastic.become_first()
+        mine = self._version() if self._shared else (), elastic.loaded_random()
         told = allgather_object(mine, "elastic.versions")
         self._random_of_ranks = told[0][1]
         versions = [version for version, _ in told]
