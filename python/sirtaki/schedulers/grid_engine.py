@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from sirtaki.schedulers.host_lists import add_up, read_lines
 from sirtaki.schedulers.job_script import Flag, SubmitRequest, bash_script, given, require_word
-from sirtaki.schedulers.scheduler import Agents, Scheduler, present
+from sirtaki.schedulers.scheduler import Agents, Scheduler, add_up, present, read_lines
 from sirtaki.schedulers.start import Environ
 
 _HOSTS = "PE_HOSTFILE"

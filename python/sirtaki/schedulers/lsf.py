@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from sirtaki.schedulers.host_lists import add_up, count_names, read_lines
-from sirtaki.schedulers.scheduler import Agents, Names, Scheduler, number_of, present
+from sirtaki.schedulers.scheduler import (
+    Agents,
+    Names,
+    Scheduler,
+    add_up,
+    count_names,
+    number_of,
+    present,
+    read_lines,
+)
 from sirtaki.schedulers.start import Environ, Start, joined, started
 
 _LISTS = ("LSB_DJOB_HOSTFILE", "LSB_MCPU_HOSTS", "LSB_HOSTS")

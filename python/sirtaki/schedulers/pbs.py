@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sirtaki.schedulers.host_lists import count_names, read_lines
 from sirtaki.schedulers.job_script import SubmitRequest, bash_script, given
-from sirtaki.schedulers.scheduler import Agents, Scheduler, number_of, present
+from sirtaki.schedulers.scheduler import (
+    Agents,
+    Scheduler,
+    count_names,
+    number_of,
+    present,
+    read_lines,
+)
 from sirtaki.schedulers.start import Environ
 
 _HOSTS = "PBS_NODEFILE"

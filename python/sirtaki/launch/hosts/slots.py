@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sirtaki.launch.errors import LaunchError
 from sirtaki.rendezvous.network.interfaces import is_loopback, routes
 from sirtaki.schedulers import table
-from sirtaki.schedulers.host_lists import NAME
+from sirtaki.schedulers.scheduler import NAME
 
 _ADDRESS = r"\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?)\]"
 # Strings, because `re` compiles them at first use, and most jobs need none.
