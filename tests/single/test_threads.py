@@ -18,7 +18,7 @@ import pytest
 import sirtaki
 from sirtaki.core import advice
 from sirtaki.core.tracing import recording
-from sirtaki.hang import own_watch
+from sirtaki.hang import watching
 from sirtaki.inspect.live import guard
 from sirtaki.inspect.live.metrics import MetricsFile, MetricsServer
 from sirtaki.launch.elastic.discovery import Discovery
@@ -150,8 +150,8 @@ def hosts_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def a_rank_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = threading.Event()
     failing = Failing(lambda *_: seen.set() or [])
-    monkeypatch.setattr(own_watch, "collect", failing)
-    watch = own_watch.OwnWatch("cafe", 0.004)
+    monkeypatch.setattr(watching, "collect", failing)
+    watch = watching.OwnWatch("cafe", 0.004)
     wait_for(seen.is_set)
     watch.end()
 
@@ -220,7 +220,7 @@ LOOPS = {
     "core/advice.py:Advice.__init__": [a_rank_looks_for_advice],
     "core/tracing/recording.py:Recording.__init__": [a_trace_records],
     "questions/asker.py:Asker.ask": [the_launcher_asks],
-    "hang/own_watch.py:OwnWatch.__init__": [a_rank_watches],
+    "hang/watching.py:OwnWatch.__init__": [a_rank_watches],
     "launch/elastic/discovery.py:Discovery": [hosts_are_found],
     "inspect/live/metrics.py:metrics_of": [metrics_are_served, metrics_are_written],
     "questions/serving.py:QuestionServer.__init__": [ranks_answer, launcher_takes_questions],

@@ -35,7 +35,7 @@ from sirtaki.rendezvous.world.membership import Membership, Topology
 from sirtaki.rendezvous.world.start import Meeting
 
 if TYPE_CHECKING:
-    from sirtaki.hang.own_watch import OwnWatch
+    from sirtaki.hang.watching import OwnWatch
     from sirtaki.rendezvous.world.placement import Placement
 
 # Operations per rank in answers to other programs, and the other hosts' time to answer.
@@ -267,7 +267,7 @@ class World:
         if watched or config.stall_warning_seconds <= 0:
             return
         if self.topology.local_rank == 0 and self.topology.size > 1:
-            from sirtaki.hang.own_watch import OwnWatch  # a launcher's ranks need none
+            from sirtaki.hang.watching import OwnWatch  # a launcher's ranks need none
 
             self._watch = OwnWatch(job, config.stall_warning_seconds)
 
