@@ -13,7 +13,7 @@ import pytest
 
 import sirtaki as hvd
 from sirtaki.core.operations import handles
-from sirtaki.rendezvous.living import Living
+from sirtaki.rendezvous.threads import Living
 
 # Late's destructor runs when the interpreter has begun to end; then the call of the thread returns.
 THREAD_IN_A_CALL = """

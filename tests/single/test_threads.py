@@ -25,7 +25,7 @@ from sirtaki.launch.elastic.discovery import Discovery
 from sirtaki.questions import answering, asker, asking, collect, serving
 from sirtaki.questions.launcher import LauncherAnswers
 from sirtaki.questions.messages import Question
-from sirtaki.rendezvous import lasting
+from sirtaki.rendezvous import threads
 from sirtaki.rendezvous.host import presence
 from sirtaki.rendezvous.network.lookup import Lookup
 from sirtaki.rendezvous.stores.store_server import StoreServer
@@ -69,7 +69,7 @@ def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A runtime folder of this test, and no long pauses."""
     tmp_path.chmod(0o700)
     monkeypatch.setenv(presence.RUNTIME_DIR, str(tmp_path))
-    monkeypatch.setattr(lasting, "_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(threads, "_PAUSE_SECONDS", 0.001)
 
 
 def store_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def metrics_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     file = Path(presence.own_folder()) / "lines"
     looks = SimpleNamespace(interval=0.001, look=Failing(lambda: {"ranks": []}))
     writer = MetricsFile(file, looks, lambda _: None)  # type: ignore[arg-type]
-    thread = lasting.start_thread(writer.run, "test")
+    thread = threads.start_thread(writer.run, "test")
     wait_for(file.read_text)
     writer.end()
     thread.join(LIMIT)
@@ -204,8 +204,8 @@ def metrics_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with MetricsServer(None, 0, "token") as server:  # type: ignore[arg-type]
         monkeypatch.setattr(metrics, "_POLL_SECONDS", 0.001)
-        serving = lasting.Lasting("the metrics port", lambda _: None)
-        thread = lasting.start_thread(metrics._serve, "test", (server, serving))
+        serving = threads.Lasting("the metrics port", lambda _: None)
+        thread = threads.start_thread(metrics._serve, "test", (server, serving))
         wait_for(lambda: not failing.left)
         link = socket.create_connection(("127.0.0.1", server.port))
         link.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -247,8 +247,8 @@ OTHERS = {
     "launch/starters/ssh_channel.py:SshChannel.open": "ends one way to a host, which is lost",
     "launch/starters/starter.py:Starter": "waits for the end of one process",
     "ray/elastic_job.py:_logged": "each turn is a `Lasting`, as is each callback",
-    "rendezvous/lasting.py:in_threads": "the caller raises it",
-    "rendezvous/lasting.py:start_thread": "starts what others have made",
+    "rendezvous/threads.py:in_threads": "the caller raises it",
+    "rendezvous/threads.py:start_thread": "starts what others have made",
     "rendezvous/network/lookup.py:Lookup.__init__": "`addresses` raises it",
     "rendezvous/network/tls_relay.py:Relay.__init__": "ends one connection, which both sides see",
     "rendezvous/world/attempts.py:Attempts._speaking": "says one thing",
@@ -303,13 +303,13 @@ def no_thread(*_: object) -> None:
 def test_a_shortage_of_threads_is_an_oserror(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", no_thread)
     with pytest.raises(OSError, match="can't start new thread") as raised:
-        lasting.start_thread(print, "test")
+        threads.start_thread(print, "test")
     assert not isinstance(raised.value, BlockingIOError)  # which is taken for "nothing to read"
 
 
 def test_without_threads_the_caller_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", no_thread)
-    assert lasting.in_threads(str, range(5), 3) == ["0", "1", "2", "3", "4"]
+    assert threads.in_threads(str, range(5), 3) == ["0", "1", "2", "3", "4"]
 
 
 def test_what_one_of_many_raises_is_raised_when_all_have_ended() -> None:
@@ -321,7 +321,7 @@ def test_what_one_of_many_raises_is_raised_when_all_have_ended() -> None:
             raise KeyError(number)
 
     with pytest.raises(KeyError):
-        lasting.in_threads(work, range(4), 2)
+        threads.in_threads(work, range(4), 2)
     assert sorted(done) == [0, 1, 2, 3]
 
 
@@ -343,7 +343,7 @@ def test_without_threads_the_launcher_and_ranks_go_on(
 
 def test_each_kind_of_error_is_said_once() -> None:
     said: list[str] = []
-    turn = lasting.Lasting("the test", said.append)
+    turn = threads.Lasting("the test", said.append)
     for error in (*ERRORS, *ERRORS):
         with turn:
             raise error

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sirtaki.core import heartbeat
 from sirtaki.core.config import Config
-from sirtaki.rendezvous.lasting import start_thread
 from sirtaki.rendezvous.stores.store import open_store
+from sirtaki.rendezvous.threads import start_thread
 from sirtaki.rendezvous.trust.secret import read_secret
 from sirtaki.rendezvous.world.elastic import (
     ADDED,

@@ -13,7 +13,7 @@ from sirtaki.hang.answers import Job, compare, job_of
 from sirtaki.hang.report import report
 from sirtaki.questions.collect import collect
 from sirtaki.questions.messages import Question, RankAnswer
-from sirtaki.rendezvous.lasting import Lasting, start_thread
+from sirtaki.rendezvous.threads import Lasting, start_thread
 
 _MOST_PAUSE = 2.5
 _LEAST_BETWEEN = 0.5

@@ -16,7 +16,7 @@ from sirtaki.questions.asker import Asker
 from sirtaki.questions.launcher import LauncherAnswers
 from sirtaki.questions.messages import TRACES, Asked, Question, RankAnswer
 from sirtaki.rendezvous.host.presence import job_name
-from sirtaki.rendezvous.lasting import Lasting
+from sirtaki.rendezvous.threads import Lasting
 from sirtaki.rendezvous.words import parse_json
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from sirtaki.questions.messages import Asked, Question, write_answer, write_refu
 from sirtaki.questions.serving import QuestionServer
 from sirtaki.rendezvous.files import memory_file
 from sirtaki.rendezvous.host.presence import Presence, Record, own_boot, own_namespace, prepare
-from sirtaki.rendezvous.lasting import Lasting
-from sirtaki.rendezvous.living import Living
+from sirtaki.rendezvous.threads import Lasting, Living
 from sirtaki.rendezvous.trust.auth import own_identity
 
 _PATIENCE_SECONDS = 5.0

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator
 
 from sirtaki.questions.messages import TRACES, Question
-from sirtaki.rendezvous.lasting import start_thread
-from sirtaki.rendezvous.network.inbox import Inbox
+from sirtaki.rendezvous.threads import Inbox, start_thread
 
 _MOST_BYTES = 32 << 20
 _NOTHING = b"[]"

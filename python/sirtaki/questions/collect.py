@@ -15,7 +15,7 @@ from sirtaki.questions.asking import Busy, NoAnswer, ask
 from sirtaki.questions.dumped import dump, main_stack
 from sirtaki.questions.messages import HostRank, Question, RankAnswer
 from sirtaki.rendezvous.host.presence import Presence, own_namespace, present, stat_of
-from sirtaki.rendezvous.lasting import in_threads
+from sirtaki.rendezvous.threads import in_threads
 
 _ASKED_AT_ONCE = 32
 _FAR_SECONDS = 3.0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from sirtaki.questions.asking import LAUNCHER_SECONDS, launcher_socket
 from sirtaki.questions.messages import TRACES, Asked, Question, write_answer, write_refusal
 from sirtaki.questions.serving import QuestionServer
-from sirtaki.rendezvous.lasting import Lasting
+from sirtaki.rendezvous.threads import Lasting
 
 _KNOWN = (Question.REPORT, Question.RATES, Question.FIGURES, *TRACES)
 

@@ -8,8 +8,8 @@ import socket
 from collections.abc import Callable
 
 from sirtaki.questions.messages import QUESTION_BYTES, Asked, read_question, write_refusal
-from sirtaki.rendezvous.lasting import Lasting, start_thread
 from sirtaki.rendezvous.network.local_socket import peer_of
+from sirtaki.rendezvous.threads import Lasting, start_thread
 
 _ENDING_SECONDS = 1.0
 

@@ -20,7 +20,7 @@ from sirtaki.launch.processes.events import Event, Process
 from sirtaki.questions.messages import Question
 from sirtaki.ray.elastic_worker import ElasticWorker, Ended
 from sirtaki.ray.nodes import Node, Share
-from sirtaki.rendezvous.network.inbox import Inbox
+from sirtaki.rendezvous.threads import Inbox
 
 
 @dataclass(frozen=True)

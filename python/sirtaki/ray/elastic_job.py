@@ -27,9 +27,9 @@ from sirtaki.ray import nodes
 from sirtaki.ray.actors import Failed, RayProcesses, Work, short
 from sirtaki.ray.nodes import Share
 from sirtaki.ray.settings import ElasticRaySettings
-from sirtaki.rendezvous.lasting import Lasting, start_thread
 from sirtaki.rendezvous.stores.store import open_store
 from sirtaki.rendezvous.stores.tcp_store import TcpStoreServer
+from sirtaki.rendezvous.threads import Lasting, start_thread
 from sirtaki.rendezvous.trust.auth import SECRET_BYTES
 
 _STORE_SECONDS = 60.0

@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import IO, Any
 
 from sirtaki.launch.starters import bound
-from sirtaki.rendezvous.lasting import Lasting, start_thread
 from sirtaki.rendezvous.stores.store import Store, open_store
+from sirtaki.rendezvous.threads import Lasting, start_thread
 from sirtaki.rendezvous.world.placement import Placement
 from sirtaki.spark.failures import PYTHON_HINT
 from sirtaki.spark.messages import (

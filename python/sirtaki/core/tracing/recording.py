@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 from sirtaki import _core
 from sirtaki.core.tracing.spans import Record, Sink
 from sirtaki.questions.messages import Question
-from sirtaki.rendezvous.lasting import Lasting, start_thread
+from sirtaki.rendezvous.threads import Lasting, start_thread
 from sirtaki.rendezvous.world.membership import Topology
 
 _PAUSE_SECONDS = 0.1

@@ -26,8 +26,8 @@ from sirtaki.core.world.unpickling import ObjectSeals
 from sirtaki.questions import answering
 from sirtaki.questions.messages import WORK, EndedWorld, OpenOperation, Question, WorldWork
 from sirtaki.rendezvous.host import presence
-from sirtaki.rendezvous.living import Living
 from sirtaki.rendezvous.network.tcp_socket import silent_seconds
+from sirtaki.rendezvous.threads import Living
 from sirtaki.rendezvous.world import start
 from sirtaki.rendezvous.world.attempts import Attempts
 from sirtaki.rendezvous.world.join import Joined, JoinSettings

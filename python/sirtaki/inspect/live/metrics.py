@@ -20,7 +20,7 @@ from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.settings import MetricSettings
 from sirtaki.rendezvous.files.private_folder import is_private
 from sirtaki.rendezvous.host.presence import job_name
-from sirtaki.rendezvous.lasting import Lasting, start_thread
+from sirtaki.rendezvous.threads import Lasting, start_thread
 
 _LEAST_TOKEN = 16
 _MOST_TOKEN = 4096

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sirtaki.inspect.live.view import HEADINGS, Looks, cells, headings
 from sirtaki.inspect.stacks import stack_of
-from sirtaki.rendezvous.network.inbox import Inbox
+from sirtaki.rendezvous.threads import Inbox
 from sirtaki.rendezvous.words import printable
 
 if TYPE_CHECKING:

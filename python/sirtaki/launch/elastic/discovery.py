@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from sirtaki.launch.elastic.settings import Elastic, FindHosts, hosts_in_file
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts.slots import parse_hosts, refuse_ports
-from sirtaki.rendezvous.lasting import Lasting, start_thread
+from sirtaki.rendezvous.threads import Lasting, start_thread
 
 _PAUSE_SECONDS = 1.0
 _SCRIPT_SECONDS = 60.0

@@ -15,8 +15,8 @@ from sirtaki.launch.errors import FAILED, JobError
 from sirtaki.launch.output.summary import elastic_summary
 from sirtaki.launch.processes.events import HostProcesses
 from sirtaki.launch.processes.outcome import Crew, Policy, Verdict, failure_of
-from sirtaki.rendezvous.network.inbox import Inbox
 from sirtaki.rendezvous.stores.store import Store
+from sirtaki.rendezvous.threads import Inbox
 from sirtaki.rendezvous.world import elastic as messages
 
 # The value of this key names the keys that nobody may wait for any more.

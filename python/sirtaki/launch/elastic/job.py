@@ -41,8 +41,8 @@ from sirtaki.launch.processes.remote import RemoteProcesses
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.processes.supervise import Supervisor
 from sirtaki.launch.starters.allocation import Allocation
-from sirtaki.rendezvous.lasting import begin
 from sirtaki.rendezvous.stores.store import open_store
+from sirtaki.rendezvous.threads import begin
 
 if TYPE_CHECKING:
     from sirtaki.launch.plan import JobServer

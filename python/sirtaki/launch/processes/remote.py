@@ -18,7 +18,7 @@ from sirtaki.launch.processes import frames
 from sirtaki.launch.processes.channels import Channel
 from sirtaki.launch.processes.events import Event, HostJob, Process
 from sirtaki.questions.messages import Question
-from sirtaki.rendezvous.lasting import begin
+from sirtaki.rendezvous.threads import begin
 
 _READ_BYTES = 1 << 16
 _KEPT_LINES = 5

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.processes.channels import END_SECONDS, Explain
-from sirtaki.rendezvous.lasting import start_thread
+from sirtaki.rendezvous.threads import start_thread
 
 # Beyond 10 connections that have not logged in, sshd rejects some at random (MaxStartups).
 _AT_ONCE = 8

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sirtaki.launch.errors import FAILED, LaunchError
-from sirtaki.rendezvous.lasting import begin
+from sirtaki.rendezvous.threads import begin
 
 _BOUND = Path(__file__).with_name("bound.py")
 # How long it may run after every agent has ended by itself.

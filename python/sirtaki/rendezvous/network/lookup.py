@@ -6,7 +6,7 @@ import socket
 import threading
 from typing import Any
 
-from sirtaki.rendezvous.lasting import start_thread
+from sirtaki.rendezvous.threads import start_thread
 
 Address = tuple[socket.AddressFamily, tuple[Any, ...]]
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from sirtaki.rendezvous.lasting import Lasting, start_thread
+from sirtaki.rendezvous.threads import Lasting, start_thread
 from sirtaki.rendezvous.trust import auth
 from sirtaki.rendezvous.trust.auth import Seal
 

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, NoReturn, TypeVar
 
 from sirtaki.rendezvous.host import presence
-from sirtaki.rendezvous.lasting import begin
 from sirtaki.rendezvous.stores.store import Store
+from sirtaki.rendezvous.threads import begin
 from sirtaki.rendezvous.words import write_numbers
 from sirtaki.rendezvous.world.join import JoinSettings
 

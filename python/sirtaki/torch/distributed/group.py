@@ -22,7 +22,7 @@ from sirtaki.core.config import Config
 from sirtaki.core.operations import kinds
 from sirtaki.core.world import lifecycle
 from sirtaki.core.world.world import World
-from sirtaki.rendezvous.living import Living
+from sirtaki.rendezvous.threads import Living
 from sirtaki.rendezvous.trust import digests
 from sirtaki.rendezvous.world.membership import Membership
 from sirtaki.rendezvous.world.start import Meeting

@@ -15,7 +15,7 @@ from torch.futures import Future
 
 from sirtaki import _core
 from sirtaki.core.errors import CollectiveTimeoutError, PeerLostError
-from sirtaki.rendezvous.lasting import Lasting, start_thread
+from sirtaki.rendezvous.threads import Lasting, start_thread
 from sirtaki.torch.distributed.in_pytorch import PythonWork
 
 Results = list[torch.Tensor]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import threading
 
-from sirtaki.rendezvous.network.inbox import Inbox
+from sirtaki.rendezvous.threads import Inbox
 
 LIMIT = 20.0
 

@@ -1,15 +1,19 @@
-"""Threads that survive errors in a turn of their loop, such as a lack of descriptors or memory."""
+"""Threads that last, a registry that they share, and a queue to a thread that polls descriptors."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import queue
+import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    import weakref
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -112,3 +116,66 @@ def in_threads(function: Callable[[T], R], items: Sequence[T], at_once: int) -> 
     if errors:
         raise errors[0]
     return [results[number] for number in range(len(items))]
+
+
+class Living(Generic[T]):
+    """A set of weakly referenced objects, by identity.
+
+    Unlike `weakref.WeakSet` it may change during an iteration, which yields the objects that were
+    in it at the start.
+    """
+
+    def __init__(self) -> None:
+        self._all: tuple[weakref.ref[T], ...] = ()
+        self._lock = threading.Lock()
+
+    def add(self, item: T) -> None:
+        """Add an object."""
+        import weakref  # a launcher needs none
+
+        self._replace(item, (weakref.ref(item),))
+
+    def discard(self, item: T) -> None:
+        """Remove an object if it is in the set."""
+        self._replace(item, ())
+
+    def _replace(self, item: T, added: tuple[weakref.ref[T], ...]) -> None:
+        with self._lock:
+            others = [ref for ref in self._all if ref() is not None and ref() is not item]
+            self._all = (*others, *added)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter([item for ref in self._all if (item := ref()) is not None])
+
+
+class Inbox(Generic[T]):
+    """A queue that a selector can wait on: `fileno` is readable when `take` has something."""
+
+    def __init__(self) -> None:
+        self._items: queue.SimpleQueue[T] = queue.SimpleQueue()
+        # Sockets, because `put` after `close` could write to a reused descriptor of a pipe.
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when `take` has something."""
+        return self._reader.fileno()
+
+    def put(self, item: T) -> None:
+        """Add an item, from any thread; it is lost once the inbox is closed."""
+        self._items.put(item)
+        with contextlib.suppress(OSError):  # full, and so readable, or closed
+            self._writer.send(b"!")
+
+    def take(self) -> Iterator[T]:
+        """Yield the items."""
+        with contextlib.suppress(BlockingIOError):
+            self._reader.recv(1 << 16)
+        while not self._items.empty():
+            yield self._items.get()
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._reader.close()
+        self._writer.close()
