@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import io
 import os
@@ -127,15 +128,42 @@ def horovodrun(arguments: Sequence[str] | None = None) -> int:
 
 def run(arguments: Sequence[str]) -> int:
     """Run `sirtaki run …`."""
-    from sirtaki.launch import start
-
-    return start.run(arguments, "sirtaki run")
+    return _start(arguments, "sirtaki run")
 
 
 def _horovodrun(arguments: Sequence[str]) -> int:
-    from sirtaki.launch import start
+    return _start(arguments, "horovodrun")
 
-    return start.run(arguments, "horovodrun")
+
+def _start(arguments: Sequence[str], prog: str) -> int:
+    """Start a guardian before the modules that parse flags are imported; see `command.run`."""
+    from sirtaki.launch.processes.guarding.process import guardian_ahead
+
+    _prepare_streams()
+    # Imported modules stay; collecting garbage among them would take a tenth of the time.
+    gc.disable()
+    with guardian_ahead():
+        from sirtaki.launch import command
+
+        gc.freeze()
+        gc.enable()
+        return command.run(arguments, prog)
+
+
+def _prepare_streams() -> None:
+    """Open missing standard streams and make them accept all characters."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # /dev/null takes the lowest free number, so that no other file of ours gets it.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            mode = "w" if descriptor else "r"
+            setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character must not end the job.
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
 
 
 def _read(command: Callable[[], int]) -> int:
