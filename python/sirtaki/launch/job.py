@@ -15,8 +15,8 @@ from sirtaki.launch.output.first_error import Errors
 from sirtaki.launch.output.output import Outputs
 from sirtaki.launch.output.progress import Progress
 from sirtaki.launch.plan import PlannedJob, describe
+from sirtaki.launch.processes.channels import FILES_OF_A_HOST, STREAMS_OF_A_RANK, room_for_files
 from sirtaki.launch.processes.local import require_command, require_system
-from sirtaki.launch.processes.open_files import FILES_OF_A_HOST, STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.processes.outcome import Outcome
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.processes.supervise import Supervisor
@@ -52,7 +52,7 @@ def run_job(
     )
     watch = watch_of(settings, job.server.address, outputs.say)
     metrics = open_metrics(settings, job.server.address, outputs.say)
-    with metrics, job.hosts(os.environ) as hosts, room_for(_open_files(job)):
+    with metrics, job.hosts(os.environ) as hosts, room_for_files(_open_files(job)):
         supervisor = Supervisor(
             hosts,
             outputs,

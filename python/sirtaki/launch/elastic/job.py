@@ -32,10 +32,10 @@ from sirtaki.launch.plan import (
     plan_host,
     scheduled_job,
 )
+from sirtaki.launch.processes.channels import FILES_OF_A_HOST, STREAMS_OF_A_RANK, room_for_files
 from sirtaki.launch.processes.events import HostProcesses, Process
 from sirtaki.launch.processes.frames import SILENCE_SECONDS
 from sirtaki.launch.processes.local import require_command, require_system
-from sirtaki.launch.processes.open_files import FILES_OF_A_HOST, STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.processes.outcome import Outcome
 from sirtaki.launch.processes.remote import RemoteProcesses
 from sirtaki.launch.processes.signals import SignalWatch
@@ -190,7 +190,7 @@ class ElasticJob:
             open_files = 2 * STREAMS_OF_A_RANK * most + FILES_OF_A_HOST * len(self._hosts)
             with (
                 open_metrics(settings, address, outputs.say),
-                room_for(open_files),
+                room_for_files(open_files),
                 kept_if_it_fails(settings, address, watch, outputs.say) as kept,
             ):
                 outcome = kept(

@@ -21,6 +21,7 @@ import sirtaki
 from sirtaki.launch.errors import FAILED, LaunchError
 from sirtaki.launch.hosts.torch_variables import free_port
 from sirtaki.launch.processes import frames
+from sirtaki.launch.processes.channels import STREAMS_OF_A_RANK, room_for_files
 from sirtaki.launch.processes.events import Event, HostJob, Process
 from sirtaki.launch.processes.local import (
     LocalProcesses,
@@ -28,7 +29,6 @@ from sirtaki.launch.processes.local import (
     require_command,
     require_system,
 )
-from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
 from sirtaki.launch.processes.outcome import PASSED_ON, signal_name
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.questions.asker import Asker
@@ -177,7 +177,7 @@ class Agent:
                 os.environ[RUNTIME_DIR] = folder  # where ranks leave records of themselves
             host, whole = sirtaki.__name__, job._replace(environment=base)
             processes = LocalProcesses(host, [], whole, self._together)
-            self._limits.enter_context(room_for(STREAMS_OF_A_RANK * job.places))
+            self._limits.enter_context(room_for_files(STREAMS_OF_A_RANK * job.places))
             self._processes = processes
             self._is_elastic = job.silent_seconds > 0
             self._silence = frames.silence_seconds(job)

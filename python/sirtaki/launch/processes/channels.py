@@ -1,15 +1,17 @@
-"""Channels to agents: a socket, and the program that started the agent."""
+"""Channels to agents: a socket, the program that started the agent, and room for their files."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import socket
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Protocol
 
-from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.errors import FAILED, LaunchError
 
 END_SECONDS = 5.0
 Explain = Callable[[int | None, Sequence[str]], str]
@@ -107,3 +109,35 @@ class ProgramChannel:
         if self._process is not None and self._process.stderr is not None:
             self.wait()
             self._process.stderr.close()
+
+
+STREAMS_OF_A_RANK = 2
+# The channel to an agent over ssh: two pairs of ends, and what ssh itself says.
+FILES_OF_A_HOST = 5
+_MARGIN = 32
+
+
+def file_limit() -> int:
+    """Return the soft limit of open files of this process."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+@contextlib.contextmanager
+def room_for_files(count: int) -> Iterator[None]:
+    """Let this process open `count` more files than now. Raises LaunchError."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = len(list(Path("/proc/self/fd").iterdir())) + count + _MARGIN
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        yield
+        return
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise LaunchError(
+            f"the ranks of this job need {needed} open files on {os.uname().nodename}, and {hard} "
+            "are allowed there: raise the limit (ulimit -n), or start fewer ranks on this host",
+            FAILED,
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

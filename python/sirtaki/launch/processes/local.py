@@ -19,7 +19,7 @@ from sirtaki.launch.cores import binding
 from sirtaki.launch.cores.shares import Share
 from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, NOT_FOUND, LaunchError
 from sirtaki.launch.hosts.torch_variables import complete, free_port
-from sirtaki.launch.processes import open_files
+from sirtaki.launch.processes.channels import STREAMS_OF_A_RANK, file_limit
 from sirtaki.launch.processes.events import Event, HostJob, HostProcesses, Process
 from sirtaki.launch.processes.guarding.process import take_guardian
 from sirtaki.rendezvous.files import memory_file
@@ -126,7 +126,7 @@ class LocalProcesses(HostProcesses):
         self._shares = binding.shares_here(job.places, job.bind_to, self._base, job.cpus)
         self._processes: dict[int, Process] = {}
         # The ranks' limit: ours may be raised before they start.
-        self._open_files = open_files.limit()
+        self._open_files = file_limit()
         self._groups: set[int] = set()
         self._killed: list[Killed] = []
         with contextlib.suppress(OSError, ValueError):
@@ -168,7 +168,7 @@ class LocalProcesses(HostProcesses):
             "command": list(self._job.command),
             "environment": self._base,
             "grace": self._job.grace,
-            "room": open_files.limit(),
+            "room": file_limit(),
             "open_files": self._open_files,
             "together": self._together,
             "silent_seconds": self._job.silent_seconds,
@@ -250,7 +250,7 @@ class LocalProcesses(HostProcesses):
 
     def _receive_message(self) -> tuple[bytes, list[int]]:
         assert self._control is not None
-        return receive_some(self._control, _EVENT_BYTES, open_files.STREAMS_OF_A_RANK)
+        return receive_some(self._control, _EVENT_BYTES, STREAMS_OF_A_RANK)
 
     def signal(self, rank: int, number: int) -> None:
         """Send a signal to those processes of a rank that handle it."""

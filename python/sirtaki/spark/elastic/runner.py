@@ -20,7 +20,7 @@ from sirtaki.launch.hosts.addresses import all_addresses
 from sirtaki.launch.output.first_error import Errors
 from sirtaki.launch.output.output import Outputs
 from sirtaki.launch.plan import SECRET_BYTES
-from sirtaki.launch.processes.open_files import STREAMS_OF_A_RANK, room_for
+from sirtaki.launch.processes.channels import STREAMS_OF_A_RANK, room_for_files
 from sirtaki.launch.processes.supervise import Supervisor
 from sirtaki.rendezvous.stores.store import open_store
 from sirtaki.rendezvous.stores.tcp_store import TcpStoreServer
@@ -229,7 +229,7 @@ class _ElasticJob:
             [], outputs, None, elastic.timeout, some_wait=lambda: False, policy=driver
         )
         try:
-            with room_for((2 * STREAMS_OF_A_RANK + 3) * elastic.most):
+            with room_for_files((2 * STREAMS_OF_A_RANK + 3) * elastic.most):
                 supervisor.run()
         finally:
             discovery.end()
