@@ -20,7 +20,7 @@ from targets import check_reproducible
 
 import sirtaki.torch as hvd
 from sirtaki.core.operations import fixed_point
-from sirtaki.core.operations.dtypes import F32
+from sirtaki.core.operations.codes import F32
 from sirtaki.launch.api import run
 from sirtaki.observe.contenders import timed
 from sirtaki.observe.machine import machine_facts

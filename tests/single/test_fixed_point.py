@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sirtaki.core.operations import fixed_point
-from sirtaki.core.operations.dtypes import BF16, F16, F32, F64
+from sirtaki.core.operations.codes import BF16, F16, F32, F64
 
 # Of a format: the bits of its significand, the exponent of its smallest number, its infinity.
 FORMATS = {F32: (24, -149, 0x7F800000), BF16: (8, -133, 0x7F80), F16: (11, -24, 0x7C00)}

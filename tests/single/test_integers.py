@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sirtaki import _core
-from sirtaki.core.operations import dtypes
+from sirtaki.core.operations import codes
 from sirtaki.core.operations.reduce_ops import Average, Max, Sum
 
 TYPES = ("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64")
@@ -31,7 +31,7 @@ def reduced(
     arrays = [np.array(source, name) for source in sources]
     result = np.empty_like(arrays[0])
     places = [array.ctypes.data for array in arrays]
-    code = dtypes.CODES[name]
+    code = codes.DTYPES[name]
     _core.reduce(result.ctypes.data, places, code, op, result.size, pre, post)
     return [int(x) for x in result]
 
@@ -105,5 +105,5 @@ def test_a_factor_that_is_no_number_gives_zero_and_an_infinite_one_the_limits(na
 def test_results_may_replace_what_they_are_made_of() -> None:
     arrays = [np.full(1000, value, np.uint8) for value in (255, 254, 0)]
     places = [array.ctypes.data for array in arrays]
-    _core.reduce(places[1], places, dtypes.U8, Average, 1000)
+    _core.reduce(places[1], places, codes.U8, Average, 1000)
     assert (arrays[1] == 169).all()

@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sirtaki.core.operations import dtypes
+from sirtaki.core.operations import codes
 
-_KINDS = {dtypes.F16: np.float16, dtypes.F32: np.float32, dtypes.F64: np.float64}
+_KINDS = {codes.F16: np.float16, codes.F32: np.float32, codes.F64: np.float64}
 
 
 def to_double(data: NDArray[np.uint8], dtype: int) -> NDArray[np.float64]:
     """Return the elements in the bytes, converted from a floating-point dtype of the core."""
-    if dtype == dtypes.BF16:
+    if dtype == codes.BF16:
         upper = data.view(np.uint16).astype(np.uint32) << np.uint32(16)
         return np.asarray(upper.view(np.float32), np.float64)
     return np.asarray(data.view(_KINDS[dtype]), np.float64)

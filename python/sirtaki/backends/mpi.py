@@ -21,29 +21,29 @@ import numpy as np
 from sirtaki import _core
 from sirtaki.backends import MPI, adasum, memory
 from sirtaki.backends.memory import Stream
-from sirtaki.core.operations import dtypes, kinds, reduce_ops
+from sirtaki.core.operations import codes, reduce_ops
 
 _TYPES = {
     # Unsigned integers, and other types by size, which MPI only moves.
     **{
-        code: {1: "UINT8_T", 2: "UINT16_T", 4: "UINT32_T"}[dtypes.BYTES[code]]
-        for code in dtypes.CODES.values()
-        if dtypes.BYTES[code] < 8
+        code: {1: "UINT8_T", 2: "UINT16_T", 4: "UINT32_T"}[codes.DTYPE_BYTES[code]]
+        for code in codes.DTYPES.values()
+        if codes.DTYPE_BYTES[code] < 8
     },
-    dtypes.I8: "INT8_T",
-    dtypes.I16: "INT16_T",
-    dtypes.I32: "INT32_T",
-    dtypes.I64: "INT64_T",
-    dtypes.F32: "FLOAT",
-    dtypes.F64: "DOUBLE",
-    dtypes.U64: "UINT64_T",
-    dtypes.C64: "C_FLOAT_COMPLEX",
-    dtypes.C128: "C_DOUBLE_COMPLEX",
+    codes.I8: "INT8_T",
+    codes.I16: "INT16_T",
+    codes.I32: "INT32_T",
+    codes.I64: "INT64_T",
+    codes.F32: "FLOAT",
+    codes.F64: "DOUBLE",
+    codes.U64: "UINT64_T",
+    codes.C64: "C_FLOAT_COMPLEX",
+    codes.C128: "C_DOUBLE_COMPLEX",
 }
 # Open MPI's vector code saturates sums of shorter ones instead of wrapping around.
-_LONG_INTEGERS = frozenset((dtypes.I32, dtypes.I64, dtypes.U32, dtypes.U64))
-_FULL_FLOATS = frozenset((dtypes.F32, dtypes.F64))
-_FULL_COMPLEX = frozenset((dtypes.C64, dtypes.C128))
+_LONG_INTEGERS = frozenset((codes.I32, codes.I64, codes.U32, codes.U64))
+_FULL_FLOATS = frozenset((codes.F32, codes.F64))
+_FULL_COMPLEX = frozenset((codes.C64, codes.C128))
 _SUMS = {reduce_ops.Average: "SUM", reduce_ops.Sum: "SUM", reduce_ops.Product: "PROD"}
 _ORDERS = {reduce_ops.Min: "MIN", reduce_ops.Max: "MAX"}
 
@@ -189,15 +189,15 @@ class MpiBackend:
         self._sets = {0: _communicator(mpi, self._ranks)}
         self._types = {dtype: getattr(mpi, name) for dtype, name in _TYPES.items()}
         self._kinds = {
-            kinds.ALLREDUCE: self._allreduce,
-            kinds.ALLGATHER: self._allgather,
-            kinds.BROADCAST: self._broadcast,
-            kinds.ALLTOALL: self._alltoall,
-            kinds.REDUCESCATTER: self._reducescatter,
-            kinds.BARRIER: self._barrier,
-            kinds.REDUCE: self._reduce,
-            kinds.GATHER: self._gather,
-            kinds.SCATTER: self._scatter,
+            codes.ALLREDUCE: self._allreduce,
+            codes.ALLGATHER: self._allgather,
+            codes.BROADCAST: self._broadcast,
+            codes.ALLTOALL: self._alltoall,
+            codes.REDUCESCATTER: self._reducescatter,
+            codes.BARRIER: self._barrier,
+            codes.REDUCE: self._reduce,
+            codes.GATHER: self._gather,
+            codes.SCATTER: self._scatter,
         }
 
     def add_set(self, number: int, ranks: Sequence[int]) -> None:
@@ -284,7 +284,7 @@ class MpiBackend:
             self._scaled(ask, ask.post, end, end, size)
 
     def _scaled(self, ask: _Operation, factor: float, source: int, target: int, size: int) -> int:
-        count = size // dtypes.BYTES[ask.dtype]
+        count = size // codes.DTYPE_BYTES[ask.dtype]
         _core.reduce(target, [source], ask.dtype, reduce_ops.Sum, count, factor)
         return target
 
@@ -309,7 +309,7 @@ class MpiBackend:
         self, ask: _Operation, begin: int, size: int
     ) -> tuple[list[int], list[int]]:
         """Return all members' data for this member's slice, as addresses, and the slice sizes."""
-        members, unit = ask.comm.Get_size(), dtypes.BYTES[ask.dtype]
+        members, unit = ask.comm.Get_size(), codes.DTYPE_BYTES[ask.dtype]
         counts = [count * unit for count in memory.slices(size // unit, members)]
         own = counts[ask.comm.Get_rank()]
         received = self._scratch.address("received", own * members)
@@ -322,7 +322,7 @@ class MpiBackend:
         return [received + place for place in places], counts
 
     def _fold(self, ask: _Operation, sources: list[int], size: int, target: int) -> None:
-        count = size // dtypes.BYTES[ask.dtype]
+        count = size // codes.DTYPE_BYTES[ask.dtype]
         _core.reduce(target, sources, ask.dtype, ask.op, count, ask.pre, ask.post)
 
     def _reducescatter(self, ask: _Operation, inputs: list[Stream], outputs: list[Stream]) -> None:
@@ -342,7 +342,7 @@ class MpiBackend:
 
     def _adasum(self, ask: _Operation, source: Stream, target: Stream) -> None:
         grams = self._products(ask, source)
-        rank, unit = ask.comm.Get_rank(), dtypes.BYTES[ask.dtype]
+        rank, unit = ask.comm.Get_rank(), codes.DTYPE_BYTES[ask.dtype]
         scale = ask.pre * ask.post
         for (begin, size), (end, _), gram in zip(source, target, grams, strict=True):
             own = float(adasum.coefficients(gram)[rank])
@@ -433,13 +433,13 @@ class MpiBackend:
 
     def _data(self, address: int, size: int, dtype: int) -> list[Any]:
         data = self._mpi.buffer.fromaddress(address, size)
-        return [data, size // dtypes.BYTES[dtype], self._types[dtype]]
+        return [data, size // codes.DTYPE_BYTES[dtype], self._types[dtype]]
 
     def _parts(
         self, address: int, counts: Sequence[int], offsets: Sequence[int], dtype: int
     ) -> list[Any]:
         """Describe a block, with counts and offsets in bytes."""
-        unit = dtypes.BYTES[dtype]
+        unit = codes.DTYPE_BYTES[dtype]
         ends = [offset + count for offset, count in zip(offsets, counts, strict=True)]
         return [
             self._mpi.buffer.fromaddress(address, max(ends)),

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from sirtaki.core.operations import codecs, kinds
+from sirtaki.core.operations import codes
 from sirtaki.core.operations.compression import Compressor, codec_of, compress_all, decompress_all
 from sirtaki.core.operations.reduce_ops import Average
 from sirtaki.core.operations.reduction import Reduction, check_op
@@ -96,7 +96,7 @@ def grouped_allreduce(
     operation = _operation(op, name, prescale_factor, postscale_factor, process_set)
 
     def reduce(part: list[jax.Array], part_name: str | None) -> Any:
-        part_codec = codec if part[0].dtype == jnp.float32 else codecs.NONE
+        part_codec = codec if part[0].dtype == jnp.float32 else codes.NO_CODEC
         if traced(part):
             return traced_allreduce(operation(part_name, part_codec), part)
         handle = collectives.allreduce_async(
@@ -150,7 +150,7 @@ def _operation(
     check_op(op)
     require_member(process_set)
     return lambda part_name, codec: TracedOperation(
-        kinds.ALLREDUCE,
+        codes.ALLREDUCE,
         "allreduce",
         checked_name(part_name),
         number_of(process_set),

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from sirtaki.core.operations import kinds
+from sirtaki.core.operations import codes
 from sirtaki.core.world import state
 from sirtaki.core.world.participants import number_of, rank_of
 from sirtaki.core.world.process_sets import ProcessSet, global_process_set
@@ -77,7 +77,7 @@ def grouped_allgather(
             )
             return from_host(collectives.synchronize(handle), part)
         operation = TracedOperation(
-            kinds.ALLGATHER,
+            codes.ALLGATHER,
             "allgather",
             checked_name(part_name),
             number_of(process_set),
@@ -122,7 +122,7 @@ def broadcast(
         )
         return from_host(collectives.synchronize(handle), [array])[0]
     operation = TracedOperation(
-        kinds.BROADCAST, "broadcast", checked_name(name), number_of(process_set), root=root
+        codes.BROADCAST, "broadcast", checked_name(name), number_of(process_set), root=root
     )
     return traced_broadcast(operation, state.rank() == root, array)
 
@@ -199,7 +199,7 @@ def alltoall(
         sent if splits is None else _static_splits("received_splits", received_splits, None, ranks)
     )
     operation = TracedOperation(
-        kinds.ALLTOALL,
+        codes.ALLTOALL,
         "alltoall",
         checked_name(name),
         number_of(process_set),
@@ -223,7 +223,7 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     """
     require_member(process_set)
     if traced():
-        bind(TracedOperation(kinds.BARRIER, "barrier", "", number_of(process_set)), [])
+        bind(TracedOperation(codes.BARRIER, "barrier", "", number_of(process_set)), [])
     else:
         collectives.barrier(process_set)
 

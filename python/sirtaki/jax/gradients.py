@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sirtaki.core.operations import kinds
+from sirtaki.core.operations import codes
 from sirtaki.core.operations.reduce_ops import Average, Sum
 from sirtaki.jax.calls import block
 from sirtaki.jax.primitive import TracedOperation, bind
@@ -25,7 +25,7 @@ def _have_gradients(grads: Arrays) -> bool:
 def _average(operation: TracedOperation, grads: Arrays) -> list[jax.Array]:
     """Return the gradients' average over the ranks of an operation."""
     allreduce = operation.of_gradient(
-        kind=kinds.ALLREDUCE, verb="allreduce", reduce=Average, rows=None, received=(), root=0
+        kind=codes.ALLREDUCE, verb="allreduce", reduce=Average, rows=None, received=(), root=0
     )
     averages: list[jax.Array] = traced_allreduce(allreduce, grads)
     return averages
@@ -166,7 +166,7 @@ def _reducescatter_backward(
     if operation.reduce == Sum:
         scale *= ranks
     back = operation.of_gradient(
-        kind=kinds.ALLGATHER,
+        kind=codes.ALLGATHER,
         verb="allgather",
         reduce=0,
         prescale=1.0,

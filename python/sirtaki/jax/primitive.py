@@ -17,7 +17,7 @@ from jax.interpreters import batching, mlir
 
 import sirtaki
 from sirtaki import ffi
-from sirtaki.core.operations import codecs, kinds
+from sirtaki.core.operations import codes
 from sirtaki.jax import internals
 
 _TARGET: Final = "sirtaki_collective"
@@ -31,7 +31,7 @@ _CARRIERS: Final = {
     "uint4": jnp.uint8,
     "float4_e2m1fn": jnp.float8_e4m3fn,
 }
-_SAME_SHAPE = (kinds.ALLREDUCE, kinds.BROADCAST)
+_SAME_SHAPE = (codes.ALLREDUCE, codes.BROADCAST)
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class TracedOperation:
     splits: tuple[int, ...] = ()
     rows: tuple[int, ...] | None = None
     received: tuple[int, ...] = ()
-    codec: int = codecs.NONE
+    codec: int = codes.NO_CODEC
 
     def of_gradient(self, **changes: Any) -> TracedOperation:
         """Return the operation, with `changes`, that reduces this one's gradients."""

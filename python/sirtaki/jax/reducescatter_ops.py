@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from sirtaki.core.operations import codecs, kinds
+from sirtaki.core.operations import codes
 from sirtaki.core.operations.compression import Compressor, compress_all, decompress_all
 from sirtaki.core.operations.reduce_ops import Average
 from sirtaki.core.operations.reduction import Reduction, check_op, check_scattered
@@ -82,7 +82,7 @@ def grouped_reducescatter(
         TypeError, ValueError, HorovodInternalError: As for `allreduce`.
     """
     arrays = [check_reducible("reducescatter", x, op) for x in xs]
-    compressed, contexts = compress_all(codecs.NONE, compression, arrays)
+    compressed, contexts = compress_all(codes.NO_CODEC, compression, arrays)
     if not all(array.ndim for array in compressed):
         raise ValueError("reducescatter needs rows, but got an array of no dimensions")
     check_op(op)
@@ -98,7 +98,7 @@ def grouped_reducescatter(
             return from_host(collectives.synchronize(handle), part)
         rows = tuple(array.shape[0] for array in part)
         operation = TracedOperation(
-            kinds.REDUCESCATTER,
+            codes.REDUCESCATTER,
             "reducescatter",
             checked_name(part_name),
             number_of(process_set),

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from sirtaki import _core
-from sirtaki.core.operations import dtypes
+from sirtaki.core.operations import codes
 from sirtaki.core.operations.collectives import Tensors
 
 # Equal to NDArray[Any], whose module is slow to import.
@@ -16,7 +16,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # NumPy's own types; those of ml_dtypes, which may be among its names, have other views.
 _CODES = {
     np.dtype(name): code
-    for name, code in dtypes.CODES.items()
+    for name, code in codes.DTYPES.items()
     if name in np.sctypeDict and np.dtype(name).isbuiltin == 1
 }
 # Types of the same size in bytes: the buffer protocol does not know ml_dtypes.
@@ -78,8 +78,8 @@ def _foreign(dtype: np.dtype[Any]) -> int:
     if not dtype.isnative:
         cure = 'its bytes are in another order: give x.astype(x.dtype.newbyteorder("="))'
     else:
-        code = dtypes.CODES.get(dtype.name)
-        if code is not None and dtypes.BYTES[code] == dtype.itemsize:
+        code = codes.DTYPES.get(dtype.name)
+        if code is not None and codes.DTYPE_BYTES[code] == dtype.itemsize:
             return code
         cure = _CURES.get(dtype.kind, "send its fields, or its bytes by x.view(np.uint8)")
     raise ValueError(f"Tensor type {dtype} is not supported; {cure}")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch.compiler import is_compiling
 
-from sirtaki.core.operations import codecs
+from sirtaki.core.operations import codes
 from sirtaki.core.operations import compression as core
 from sirtaki.core.operations.compression import (
     CastCompressor,
@@ -120,7 +120,7 @@ NoneCompressor = Compression.none
 def codec_of(compression: type[Compressor], tensors: Sequence[torch.Tensor], op: int) -> int:
     """Return the engine's codec of float32 tensors for this compression."""
     codec = core.codec_of(compression, op)
-    if codec == codecs.NONE:
-        return codecs.NONE
+    if codec == codes.NO_CODEC:
+        return codes.NO_CODEC
     served = is_compiling() or devices["cpu"] is None
-    return codec if served and all(tensor.is_cpu for tensor in tensors) else codecs.NONE
+    return codec if served and all(tensor.is_cpu for tensor in tensors) else codes.NO_CODEC

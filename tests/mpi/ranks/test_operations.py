@@ -10,26 +10,26 @@ import pytest
 
 import sirtaki as hvd
 from sirtaki import _core
-from sirtaki.core.operations import codecs, dtypes, kinds
+from sirtaki.core.operations import codes
 from sirtaki.core.world import state
 
 pytestmark = pytest.mark.usefixtures("mpi", "world")
 
 CODES = {
-    np.bool_: dtypes.BOOL,
-    np.uint8: dtypes.U8,
-    np.int8: dtypes.I8,
-    np.int16: dtypes.I16,
-    np.int32: dtypes.I32,
-    np.int64: dtypes.I64,
-    np.float16: dtypes.F16,
-    np.float32: dtypes.F32,
-    np.float64: dtypes.F64,
-    np.uint16: dtypes.U16,
-    np.uint32: dtypes.U32,
-    np.uint64: dtypes.U64,
-    np.complex64: dtypes.C64,
-    np.complex128: dtypes.C128,
+    np.bool_: codes.BOOL,
+    np.uint8: codes.U8,
+    np.int8: codes.I8,
+    np.int16: codes.I16,
+    np.int32: codes.I32,
+    np.int64: codes.I64,
+    np.float16: codes.F16,
+    np.float32: codes.F32,
+    np.float64: codes.F64,
+    np.uint16: codes.U16,
+    np.uint32: codes.U32,
+    np.uint64: codes.U64,
+    np.complex64: codes.C64,
+    np.complex128: codes.C128,
 }
 COMPLEX = (np.complex64, np.complex128)
 ORDERS = (hvd.Min, hvd.Max)
@@ -131,7 +131,7 @@ def submit(
     outputs: list[np.ndarray],
     root: int,
     op: int = hvd.Sum,
-    codec: int = codecs.NONE,
+    codec: int = codes.NO_CODEC,
 ) -> _core.Handle:
     code = CODES[arrays[0].dtype.type]
     return state.current_world().engine.submit(
@@ -141,7 +141,7 @@ def submit(
             reduce=op,
             root=root,
             codec=codec,
-            shapes=[array.shape for array in (arrays[:1] if kind == kinds.SCATTER else arrays)],
+            shapes=[array.shape for array in (arrays[:1] if kind == codes.SCATTER else arrays)],
             inputs=[array.ctypes.data for array in arrays],
             outputs=[array.ctypes.data for array in outputs],
             waits=True,
@@ -158,7 +158,7 @@ def test_what_is_rounded_on_its_way_is_reduced_as_16_bit_floats(op: int) -> None
         parts = [values(np.float32, count, rank) for rank in range(hvd.size())]
         mine = parts[hvd.rank()]
         found = np.empty_like(mine)
-        submit(kinds.ALLREDUCE, [mine], [found], 0, op, [*codecs.FORMATS].index("float16"))
+        submit(codes.ALLREDUCE, [mine], [found], 0, op, [*codes.FORMATS].index("float16"))
         rounded = [part.astype(np.float16) for part in parts]
         wanted = expected(rounded, op, 1.0, 1.0).astype(np.float32)
         np.testing.assert_array_equal(found, wanted)
@@ -169,8 +169,8 @@ def test_what_has_no_dtype_is_refused_on_all_ranks() -> None:
         pytest.skip("a result is encoded again only where there is a way")
     mine = np.ones(5, np.float32)
     with pytest.raises(ValueError, match="int8 can only be summed by"):
-        submit(kinds.ALLREDUCE, [mine], [mine], 0, hvd.Sum, [*codecs.FORMATS].index("int8"))
-    submit(kinds.ALLREDUCE, [mine], [mine], 0)  # the world goes on
+        submit(codes.ALLREDUCE, [mine], [mine], 0, hvd.Sum, [*codes.FORMATS].index("int8"))
+    submit(codes.ALLREDUCE, [mine], [mine], 0)  # the world goes on
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.bool_, np.int64])
@@ -179,7 +179,7 @@ def test_only_the_root_of_a_reduction_gets_its_result(dtype: Any, op: int) -> No
     for root in range(hvd.size()):
         parts = [values(dtype, 1001, rank) for rank in range(hvd.size())]
         target = np.zeros(1001, dtype)
-        submit(kinds.REDUCE, [parts[hvd.rank()]], [target], root, op)
+        submit(codes.REDUCE, [parts[hvd.rank()]], [target], root, op)
         if hvd.rank() == root:
             assert_equal_bits(target, expected(parts, op, 1.0, 1.0))
         else:
@@ -189,7 +189,7 @@ def test_only_the_root_of_a_reduction_gets_its_result(dtype: Any, op: int) -> No
 def test_rows_are_gathered_at_the_root() -> None:
     mine = np.full((hvd.rank() + 1, 3), hvd.rank(), np.int32)
     root = hvd.size() - 1
-    found = submit(kinds.GATHER, [mine], [], root).outputs()
+    found = submit(codes.GATHER, [mine], [], root).outputs()
     if hvd.rank() == root:
         ((data, shape),) = found
         rows = [rank for rank in range(hvd.size()) for _ in range(rank + 1)]
@@ -201,7 +201,7 @@ def test_parts_are_scattered_from_the_root() -> None:
     root = hvd.size() - 1
     parts = [np.full(11, 10 * rank, np.int16) for rank in range(hvd.size())]
     target = np.zeros(11, np.int16)
-    submit(kinds.SCATTER, parts, [target], root)
+    submit(codes.SCATTER, parts, [target], root)
     assert target.tolist() == [10 * hvd.rank()] * 11
 
 

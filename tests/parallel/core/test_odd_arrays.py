@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import sirtaki as hvd
-from sirtaki.core.operations.dtypes import CODES, REDUCED
+from sirtaki.core.operations.codes import DTYPES, REDUCED_DTYPES
 
 VERBS: dict[str, Callable[[Any], Any]] = {
     "allreduce": hvd.allreduce,
@@ -71,7 +71,7 @@ def kinds() -> dict[str, np.dtype]:
     if hasattr(np.dtypes, "StringDType"):
         found.append(np.dtypes.StringDType())
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    for name in CODES:
+    for name in DTYPES:
         if isinstance(getattr(ml_dtypes, name, None), type):
             found.append(np.dtype(getattr(ml_dtypes, name)))
     return {str(dtype): dtype for dtype in found}
@@ -94,17 +94,18 @@ def test_every_type_is_taken_or_refused_by_name_with_the_cure(kind: str) -> None
             told = str(error)
             refused = rf"Tensor type {re.escape(str(array.dtype))} is not supported; .*{CURES}"
             assert re.search(refused, told) or (
-                dtype.name not in REDUCED and re.search(f"{dtype.name} cannot be reduced", told)
+                dtype.name not in REDUCED_DTYPES
+                and re.search(f"{dtype.name} cannot be reduced", told)
             ), told
         else:
             if isinstance(result, int):
                 result = hvd.synchronize(result)
             assert array.dtype.isnative
-            assert array.dtype.name in CODES
+            assert array.dtype.name in DTYPES
             assert result is None or isinstance(result, list) or result.dtype == array.dtype
 
 
-SMALL = [name for name in KINDS if name in CODES and name not in REDUCED]
+SMALL = [name for name in KINDS if name in DTYPES and name not in REDUCED_DTYPES]
 
 
 def small(rank: int, dtype: np.dtype, rows: int = 3) -> np.ndarray:

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 import sirtaki.torch as hvd
-from sirtaki.core.operations.dtypes import CODES, REDUCED
+from sirtaki.core.operations.codes import DTYPES, REDUCED_DTYPES
 
 # The last ones are not in every version of PyTorch.
-DTYPES = [getattr(torch, name) for name in list(CODES)[CODES["uint16"] :] if hasattr(torch, name)]
+ALL = [getattr(torch, name) for name in list(DTYPES)[DTYPES["uint16"] :] if hasattr(torch, name)]
 
-REFUSED = [dtype for dtype in DTYPES if str(dtype).removeprefix("torch.") not in REDUCED]
+REFUSED = [dtype for dtype in ALL if str(dtype).removeprefix("torch.") not in REDUCED_DTYPES]
 
-every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
+every_dtype = pytest.mark.parametrize("dtype", ALL, ids=str)
 
 
 def bits(rank: int, dtype: torch.dtype, rows: int = 3) -> torch.Tensor:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sirtaki.backends import adasum, memory
-from sirtaki.core.operations import dtypes
+from sirtaki.core.operations import codes
 
 MIB = 1 << 20
 SIZES = st.lists(
@@ -88,10 +88,10 @@ def test_slices_cover_all_elements_evenly(count: int, members: int) -> None:
 @pytest.mark.parametrize(
     ("dtype", "data"),
     [
-        (dtypes.F16, np.array([1.5, -2], np.float16)),
-        (dtypes.BF16, np.array([0x3FC0, 0xC000], np.uint16)),
-        (dtypes.F32, np.array([1.5, -2], np.float32)),
-        (dtypes.F64, np.array([1.5, -2])),
+        (codes.F16, np.array([1.5, -2], np.float16)),
+        (codes.BF16, np.array([0x3FC0, 0xC000], np.uint16)),
+        (codes.F32, np.array([1.5, -2], np.float32)),
+        (codes.F64, np.array([1.5, -2])),
     ],
 )
 def test_every_float_can_be_widened(dtype: int, data: np.ndarray) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from sirtaki import _core
-from sirtaki.core.operations import codecs, handles, kinds
+from sirtaki.core.operations import codes, handles
 from sirtaki.core.operations.reduction import Combination, check_reduction, check_scattered
 from sirtaki.core.world.participants import number_of, rank_of
 from sirtaki.core.world.process_sets import ProcessSet
@@ -79,7 +79,7 @@ class Collectives(Generic[T]):
         name: str | None,
         reduction: Combination,
         waits: bool = False,
-        codec: int = codecs.NONE,
+        codec: int = codes.NO_CODEC,
     ) -> int:
         """Reduce over all members; `outputs` None makes new tensors.
 
@@ -103,7 +103,7 @@ class Collectives(Generic[T]):
         check_reduction(op, dtype)
         # Bypasses `_start`, which takes a microsecond more.
         request = _core.Request(
-            kinds.ALLREDUCE,
+            codes.ALLREDUCE,
             name=full_name("allreduce", name),
             dtype=dtype,
             reduce=op,
@@ -129,7 +129,7 @@ class Collectives(Generic[T]):
         name: str | None,
         reduction: Combination,
         waits: bool = False,
-        codec: int = codecs.NONE,
+        codec: int = codes.NO_CODEC,
     ) -> int | None:
         """Do the same as `allreduce_async` in place, if an earlier call fits; else return None.
 
@@ -321,7 +321,7 @@ class Collectives(Generic[T]):
     def barrier(self, process_set: ProcessSet) -> None:
         """Return once every member has called it."""
         engine = self._world().engine
-        request = _core.Request(kinds.BARRIER, set=number_of(process_set), waits=True)
+        request = _core.Request(codes.BARRIER, set=number_of(process_set), waits=True)
         handles.synchronize(handles.start(engine, request, (), lambda _: []))
 
     def join(self, process_set: ProcessSet, *, on_device: bool = False) -> int:
@@ -333,7 +333,7 @@ class Collectives(Generic[T]):
         engine = world.engine
         world.joins += 1
         number = number_of(process_set)
-        request = _core.Request(kinds.JOIN, name=f"join.{number}", set=number, waits=True)
+        request = _core.Request(codes.JOIN, name=f"join.{number}", set=number, waits=True)
         if on_device:
             request.launch_as(0)
         [last] = handles.synchronize(handles.start(engine, request, (), lambda done: [done.value]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from sirtaki.core.operations import codecs
+from sirtaki.core.operations import codes
 
 
 class Compressor:
@@ -107,8 +107,8 @@ class Compressions:
 
 def derive(compressions: type[Compressions], cast: type[CastCompressor], framework: Any) -> None:
     """Give `Compression` of a framework, which has the dtypes, a class for each codec."""
-    for number, (codec, form) in enumerate(codecs.FORMATS.items()):
-        if number == codecs.NONE:
+    for number, (codec, form) in enumerate(codes.FORMATS.items()):
+        if number == codes.NO_CODEC:
             continue
         name = {"float16": "fp16", "bfloat16": "bf16"}.get(codec, codec)
         base = getattr(compressions, name, BlockCompressor)
@@ -131,8 +131,8 @@ def feeds_back(compression: type[Compressor]) -> bool:
 
 def codec_of(compression: type[Compressor], op: int) -> int:
     """Return the engine's codec of float32 for a compression and a reduction."""
-    codec = _CODECS.get(compression, codecs.NONE)
-    return codec if (codec, op) in codecs.REDUCED else codecs.NONE
+    codec = _CODECS.get(compression, codes.NO_CODEC)
+    return codec if (codec, op) in codes.CODED_REDUCTIONS else codes.NO_CODEC
 
 
 def compress_all(
@@ -164,7 +164,7 @@ def compress_for(codec: int, compression: Any, tensor: Any) -> tuple[Any, Any]:
         compression: The user's choice.
         tensor: A tensor of the framework.
     """
-    if codec == codecs.NONE:
+    if codec == codes.NO_CODEC:
         compressed: tuple[Any, Any] = compression.compress(tensor)
         return compressed
     if tensor.dtype == compression.float32:

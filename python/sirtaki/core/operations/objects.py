@@ -6,7 +6,7 @@ import ctypes
 import pickle
 from typing import Any
 
-from sirtaki.core.operations import dtypes, handles
+from sirtaki.core.operations import codes, handles
 from sirtaki.core.operations.collectives import Collectives
 from sirtaki.core.operations.reduce_ops import Min
 from sirtaki.core.world import state
@@ -22,7 +22,7 @@ class _Bytes:
 
     def view(self, tensor: Memory) -> tuple[int, tuple[int, ...], int]:
         address = ctypes.addressof(ctypes.c_char.from_buffer(tensor)) if tensor else 0
-        return address, (len(tensor),), dtypes.U8
+        return address, (len(tensor),), codes.U8
 
     def contiguous(self, tensor: Memory) -> Memory:
         return tensor

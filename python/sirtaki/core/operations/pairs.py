@@ -8,8 +8,8 @@ from typing import Final, Generic, TypeVar
 from sirtaki import _core
 from sirtaki.core.errors import MismatchError
 from sirtaki.core.operations import handles
+from sirtaki.core.operations.codes import DTYPE_BYTES
 from sirtaki.core.operations.collectives import Tensors
-from sirtaki.core.operations.dtypes import BYTES
 from sirtaki.core.world.participants import number_of, rank_of
 from sirtaki.core.world.process_sets import ProcessSet
 from sirtaki.core.world.state import world_for_operation
@@ -66,7 +66,7 @@ class Pairs(Generic[T]):
         if rank != ANY_SOURCE or name != "source":
             rank = rank_of(name, rank, process_set)
         address, shape, dtype = self._tensors.view(tensor)
-        size = BYTES[dtype] * prod(shape)
+        size = DTYPE_BYTES[dtype] * prod(shape)
         return engine, (address, size, rank, tag, number_of(process_set))
 
 

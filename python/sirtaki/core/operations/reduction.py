@@ -6,7 +6,7 @@ import warnings
 from typing import NamedTuple
 
 from sirtaki.core.errors import UnsupportedError
-from sirtaki.core.operations import dtypes
+from sirtaki.core.operations import codes
 from sirtaki.core.operations.reduce_ops import NAMES, Adasum, Average, Max, Min, Sum
 from sirtaki.core.world.participants import number_of, process_set_of
 from sirtaki.core.world.process_sets import ProcessSet
@@ -70,8 +70,8 @@ def check_reduction(op: int, dtype: int) -> None:
     if (op, dtype) in _MEANINGFUL:
         return
     check_op(op)
-    name = dtypes.NAMES[dtype]
-    if dtype not in dtypes.REDUCED.values():
+    name = codes.DTYPE_NAMES[dtype]
+    if dtype not in codes.REDUCED_DTYPES.values():
         raise ValueError(
             f"tensors of type {name} cannot be reduced; broadcast, allgather and alltoall take them"
         )
@@ -81,12 +81,15 @@ def check_reduction(op: int, dtype: int) -> None:
 
 def _has_meaning(op: int, dtype: int) -> bool:
     if op == Adasum:
-        return dtype in dtypes.FLOATING
-    return op not in (Min, Max) or dtype not in dtypes.COMPLEX
+        return dtype in codes.FLOATING
+    return op not in (Min, Max) or dtype not in codes.COMPLEX
 
 
 _MEANINGFUL = frozenset(
-    (op, dtype) for op in NAMES for dtype in dtypes.REDUCED.values() if _has_meaning(op, dtype)
+    (op, dtype)
+    for op in NAMES
+    for dtype in codes.REDUCED_DTYPES.values()
+    if _has_meaning(op, dtype)
 )
 
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sirtaki import _core
-from sirtaki.core.operations import kinds
-from sirtaki.core.operations.dtypes import NAMES
+from sirtaki.core.operations import codes
 from sirtaki.core.world.state import current_world
 
 
@@ -128,10 +127,10 @@ def _called(hook: Hook | None) -> Any:
 
 
 def _told(event: Any) -> OperationEvent:
-    kind = kinds.NAMES[event.kind]
+    kind = codes.KIND_NAMES[event.kind]
     name = event.name.decode(errors="replace").removeprefix(f"{kind}.")
     error = event.message.decode(errors="replace")
-    return OperationEvent(kind, name, NAMES[event.dtype], event.bytes, event.set, error)
+    return OperationEvent(kind, name, codes.DTYPE_NAMES[event.dtype], event.bytes, event.set, error)
 
 
 def _with_world(do: Callable[[Any, int], Any]) -> Any:

@@ -18,7 +18,7 @@ from sirtaki.backends import MPI
 from sirtaki.core import heartbeat
 from sirtaki.core.config import Config
 from sirtaki.core.errors import HorovodInternalError
-from sirtaki.core.operations import handles, kinds
+from sirtaki.core.operations import codes, handles
 from sirtaki.core.tracing import recording
 from sirtaki.core.world.affinity import engine_bound
 from sirtaki.core.world.links import Links, connect
@@ -315,7 +315,7 @@ class World:
 
     def add_process_set(self, ranks: Sequence[int]) -> int:
         """Register a set on all ranks; return its id."""
-        return self._submit(kinds.ADD_SET, "add_process_set", 0, list(ranks)).value
+        return self._submit(codes.ADD_SET, "add_process_set", 0, list(ranks)).value
 
     def ranks_of(self, comm: object) -> list[int]:
         """Return the ranks of an mpi4py communicator's processes, none of COMM_NULL.
@@ -333,7 +333,7 @@ class World:
 
     def remove_process_set(self, process_set_id: int) -> None:
         """Remove a set on all ranks."""
-        self._submit(kinds.REMOVE_SET, "remove_process_set", process_set_id, [])
+        self._submit(codes.REMOVE_SET, "remove_process_set", process_set_id, [])
 
     def _submit(self, kind: int, name: str, root: int, splits: list[int]) -> _core.Handle:
         request = _core.Request(kind, name=name, root=root, splits=splits, waits=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from sirtaki.core.operations import codecs
+from sirtaki.core.operations import codes
 from sirtaki.core.operations.compression import codec_of, compress_all, decompress_all
 from sirtaki.core.operations.groups import by_key, part_name
 from sirtaki.core.operations.reduce_ops import Average, Sum
@@ -162,7 +162,7 @@ def grouped_reducescatter(
     Raises:
         ValueError, TypeError, tf.errors.OpError: As for `allreduce`.
     """
-    sent, contexts = compress_all(codecs.NONE, compression, map(dense, tensors))
+    sent, contexts = compress_all(codes.NO_CODEC, compression, map(dense, tensors))
     results = scatter_group(sent, name, op, prescale_factor, postscale_factor, process_set)
     return decompress_all(compression, results, contexts)
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from sirtaki.core.operations import codecs, kinds
-from sirtaki.core.operations.dtypes import CODES
+from sirtaki.core.operations import codes
 from sirtaki.core.operations.groups import by_key
 from sirtaki.core.operations.reduction import check_op, check_reduction, check_scattered
 from sirtaki.core.world import state
@@ -38,13 +37,13 @@ def reduce_group(
 
     def reduce(part: list[Any], suffix: str) -> list[Any]:
         operation = GraphOperation(
-            kinds.ALLREDUCE,
+            codes.ALLREDUCE,
             unique_name("allreduce", _with(name, suffix)),
             op,
             process_set=number_of(process_set),
             prescale=float(prescale_factor),
             postscale=float(postscale_factor),
-            codec=codec if part[0].dtype == tf.float32 else codecs.NONE,
+            codec=codec if part[0].dtype == tf.float32 else codes.NO_CODEC,
         )
         return run(operation, part)
 
@@ -108,7 +107,7 @@ def grouped_allgather(
 
     def gather(part: list[Any], suffix: str) -> list[Any]:
         full = unique_name("allgather", _with(name, suffix))
-        operation = GraphOperation(kinds.ALLGATHER, full, process_set=number_of(process_set))
+        operation = GraphOperation(codes.ALLGATHER, full, process_set=number_of(process_set))
         return run(operation, part)
 
     return by_key(_with_rows("allgather", tensors), _dtype_name, gather)
@@ -156,7 +155,7 @@ def broadcast_group(
         full = unique_name("broadcast", _with(name, suffix))
         number = number_of(process_set)
         operation = GraphOperation(
-            kinds.BROADCAST, full, root_rank=root, process_set=number, ordered=ordered
+            codes.BROADCAST, full, root_rank=root, process_set=number, ordered=ordered
         )
         return run(operation, part)
 
@@ -190,7 +189,7 @@ def alltoall(
     [tensor] = _with_rows("alltoall", [tensor])
     rows = _equal_splits(tensor, present_size(process_set)) if splits is None else _splits(splits)
     full = unique_name("alltoall", name)
-    operation = GraphOperation(kinds.ALLTOALL, full, process_set=number_of(process_set))
+    operation = GraphOperation(codes.ALLTOALL, full, process_set=number_of(process_set))
     received, received_splits = run(operation, [tensor], rows)
     return received if splits is None else (received, received_splits)
 
@@ -209,7 +208,7 @@ def scatter_group(
 
     def scatter(part: list[Any], suffix: str) -> list[Any]:
         operation = GraphOperation(
-            kinds.REDUCESCATTER,
+            codes.REDUCESCATTER,
             unique_name("reducescatter", _with(name, suffix)),
             op,
             process_set=number_of(process_set),
@@ -235,7 +234,7 @@ def barrier(process_set: ProcessSet = global_process_set) -> Any:
     _require_world()
     full = unique_name("barrier", None)
     number = number_of(process_set)
-    return run(GraphOperation(kinds.BARRIER, full, process_set=number, ordered=True))[0]
+    return run(GraphOperation(codes.BARRIER, full, process_set=number, ordered=True))[0]
 
 
 @plain_python
@@ -249,7 +248,7 @@ def join() -> Any:
         tf.errors.AbortedError: A rank was lost.
     """
     _require_world()
-    return run(GraphOperation(kinds.JOIN, "join", ordered=True))[0]
+    return run(GraphOperation(codes.JOIN, "join", ordered=True))[0]
 
 
 def dense(tensor: Any) -> Any:
@@ -264,7 +263,7 @@ def dense(tensor: Any) -> Any:
     check_nested(tensor)
     tensor = tf.convert_to_tensor(tensor)
     name = _dtype_name(tensor)
-    if name not in CODES:
+    if name not in codes.DTYPES:
         raise TypeError(f"tensors of type {name} are not supported: {_cure(tensor.dtype)}")
     return tensor
 
@@ -281,7 +280,7 @@ def _reducible(tensors: Sequence[Any], op: int) -> list[Any]:
     _require_world()
     found = [dense(each) for each in tensors]
     for each in found:
-        check_reduction(op, CODES[_dtype_name(each)])
+        check_reduction(op, codes.DTYPES[_dtype_name(each)])
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from sirtaki.core.operations import dtypes, kinds
+from sirtaki.core.operations import codes
 from sirtaki.core.operations.reduce_ops import Average, Sum
 from sirtaki.core.world import state
 from sirtaki.core.world.participants import process_set_of
@@ -22,16 +22,16 @@ from sirtaki.tensorflow.ops.operation import GraphOperation, compiled
 from sirtaki.tensorflow.ops.tracing import in_a_loop, unique_name
 
 _NAMES = {
-    kinds.ALLREDUCE: "sirtaki_allreduce",
-    kinds.ALLGATHER: "sirtaki_allgather",
-    kinds.BROADCAST: "sirtaki_broadcast",
-    kinds.ALLTOALL: "sirtaki_alltoall",
-    kinds.REDUCESCATTER: "sirtaki_reducescatter",
-    kinds.BARRIER: "sirtaki_barrier",
-    kinds.JOIN: "sirtaki_join",
+    codes.ALLREDUCE: "sirtaki_allreduce",
+    codes.ALLGATHER: "sirtaki_allgather",
+    codes.BROADCAST: "sirtaki_broadcast",
+    codes.ALLTOALL: "sirtaki_alltoall",
+    codes.REDUCESCATTER: "sirtaki_reducescatter",
+    codes.BARRIER: "sirtaki_barrier",
+    codes.JOIN: "sirtaki_join",
 }
 # Types of the compiled operations; not all TensorFlow versions have the small ones.
-_COMPILED = frozenset(tf.as_dtype(name) for name in dtypes.REDUCED if name != "complex32")
+_COMPILED = frozenset(tf.as_dtype(name) for name in codes.REDUCED_DTYPES if name != "complex32")
 
 
 class InvalidArgument(tf.errors.InvalidArgumentError, ValueError):  # type: ignore[misc]
@@ -66,7 +66,7 @@ def run(operation: GraphOperation, tensors: Sequence[Any] = (), splits: Any = No
         result = function(*inputs, *tickets, **operation.attributes())
     except tf.errors.InvalidArgumentError as error:  # at once, from an eager call
         raise invalid(error.message) from None
-    return [result] if operation.kind in (kinds.BARRIER, kinds.JOIN) else list(result)
+    return [result] if operation.kind in (codes.BARRIER, codes.JOIN) else list(result)
 
 
 def _require_known(process_set: int) -> None:
@@ -171,22 +171,22 @@ def _of_reducescatter(
 _RULES: dict[
     int, Callable[[GraphOperation, Sequence[Any], Sequence[Any], Sequence[Any]], list[Any]]
 ] = {
-    kinds.ALLREDUCE: _of_allreduce,
-    kinds.ALLGATHER: _of_allgather,
-    kinds.BROADCAST: _of_broadcast,
-    kinds.ALLTOALL: _of_alltoall,
-    kinds.REDUCESCATTER: _of_reducescatter,
+    codes.ALLREDUCE: _of_allreduce,
+    codes.ALLGATHER: _of_allgather,
+    codes.BROADCAST: _of_broadcast,
+    codes.ALLTOALL: _of_alltoall,
+    codes.REDUCESCATTER: _of_reducescatter,
 }
 
 
 def _averaged(operation: GraphOperation) -> GraphOperation:
     return _named(
-        operation, "allreduce", kind=kinds.ALLREDUCE, reduce_op=Average, prescale=1.0, postscale=1.0
+        operation, "allreduce", kind=codes.ALLREDUCE, reduce_op=Average, prescale=1.0, postscale=1.0
     )
 
 
 def _gathered(operation: GraphOperation) -> GraphOperation:
-    return _named(operation, "allgather", kind=kinds.ALLGATHER)
+    return _named(operation, "allgather", kind=codes.ALLGATHER)
 
 
 def _named(operation: GraphOperation, verb: str, **changes: Any) -> GraphOperation:
@@ -197,11 +197,11 @@ def _named(operation: GraphOperation, verb: str, **changes: Any) -> GraphOperati
 
 def _register() -> None:
     for kind, verb in (
-        (kinds.ALLREDUCE, "SirtakiAllreduce"),
-        (kinds.ALLGATHER, "SirtakiAllgather"),
-        (kinds.BROADCAST, "SirtakiBroadcast"),
-        (kinds.ALLTOALL, "SirtakiAlltoall"),
-        (kinds.REDUCESCATTER, "SirtakiReducescatter"),
+        (codes.ALLREDUCE, "SirtakiAllreduce"),
+        (codes.ALLGATHER, "SirtakiAllgather"),
+        (codes.BROADCAST, "SirtakiBroadcast"),
+        (codes.ALLTOALL, "SirtakiAlltoall"),
+        (codes.REDUCESCATTER, "SirtakiReducescatter"),
     ):
         tf.RegisterGradient(verb)(_of_nodes(kind, tickets=1))
         tf.RegisterGradient(verb + "Ordered")(_of_nodes(kind, tickets=0))

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import sirtaki
 from sirtaki import ffi
-from sirtaki.core.operations import codecs, kinds
+from sirtaki.core.operations import codes
 from sirtaki.core.operations.reduce_ops import Sum
 
 
@@ -36,14 +36,14 @@ class GraphOperation:
     process_set: int = 0
     prescale: float = 1.0
     postscale: float = 1.0
-    codec: int = codecs.NONE
+    codec: int = codes.NO_CODEC
     ordered: bool = False
 
     def inputs(self, tensors: Sequence[Any], splits: Any) -> list[Any]:
         """Return the inputs of the compiled operation."""
-        if self.kind in (kinds.BARRIER, kinds.JOIN):
+        if self.kind in (codes.BARRIER, codes.JOIN):
             return []
-        return [tensors[0], splits] if self.kind == kinds.ALLTOALL else [list(tensors)]
+        return [tensors[0], splits] if self.kind == codes.ALLTOALL else [list(tensors)]
 
     def attributes(self) -> dict[str, Any]:
         """Return the attributes of the compiled operation."""

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from sirtaki.core.errors import HorovodInternalError, MismatchError
-from sirtaki.core.operations import kinds
+from sirtaki.core.operations import codes
 from sirtaki.core.operations.collectives import Collectives
 from sirtaki.core.operations.reduction import Reduction
 from sirtaki.core.world.participants import process_set_of
@@ -26,9 +26,9 @@ def run(
     gradients_of: Callable[..., list[Any]],
 ) -> list[Any]:
     """Do the same as `gradients.run`, with the same `gradients_of`."""
-    if operation.kind == kinds.BARRIER:
+    if operation.kind == codes.BARRIER:
         return [_node(lambda: _barrier(operation), [], [])]
-    if operation.kind == kinds.JOIN:
+    if operation.kind == codes.JOIN:
         return [_node(lambda: _join(operation), [], tf.int32)]
     inputs = [tf.convert_to_tensor(tensor) for tensor in tensors]
 
@@ -46,11 +46,11 @@ def run(
 
 def _results(operation: GraphOperation, inputs: Sequence[Any], splits: Any) -> list[Any]:
     types = [each.dtype for each in inputs]
-    if operation.kind == kinds.ALLTOALL:
+    if operation.kind == codes.ALLTOALL:
         types = [*types, tf.int32]
         inputs = [*inputs, splits]
     results = _node(lambda *arrays: _run(operation, arrays), inputs, types)
-    known = operation.kind in (kinds.ALLREDUCE, kinds.BROADCAST)
+    known = operation.kind in (codes.ALLREDUCE, codes.BROADCAST)
     for result, given in zip(results, inputs, strict=True):
         rows = given.shape[:1] if known else [None]
         result.set_shape(
@@ -87,7 +87,7 @@ def _named(error: Exception) -> str:
 
 def _run(operation: GraphOperation, arrays: Sequence[Any]) -> list[Any]:
     arrays = [np.asarray(each, order="C") for each in arrays]
-    if operation.kind != kinds.BROADCAST:
+    if operation.kind != codes.BROADCAST:
         return _collectives.synchronize(_start(operation, arrays))
     handles = []
     for number, array in enumerate(arrays):
@@ -101,13 +101,13 @@ def _start(operation: GraphOperation, arrays: list[Any]) -> int:
     name = rest if verb else None
     process_set = process_set_of(operation.process_set)
     reduction = Reduction(operation.reduce_op, operation.prescale, operation.postscale, process_set)
-    if operation.kind == kinds.ALLREDUCE:
+    if operation.kind == codes.ALLREDUCE:
         return _collectives.allreduce_async(arrays, None, name, reduction, codec=operation.codec)
-    if operation.kind == kinds.REDUCESCATTER:
+    if operation.kind == codes.REDUCESCATTER:
         return _collectives.reducescatter_async(arrays, name, reduction)
-    if operation.kind == kinds.ALLGATHER:
+    if operation.kind == codes.ALLGATHER:
         return _collectives.allgather_async(arrays, name, process_set)
-    if operation.kind == kinds.ALLTOALL:
+    if operation.kind == codes.ALLTOALL:
         array, splits = arrays
         return _collectives.alltoall_async(array, splits, name, process_set)
     [array] = arrays

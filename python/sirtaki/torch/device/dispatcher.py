@@ -16,8 +16,8 @@ import torch
 from sirtaki import _core
 from sirtaki.core.errors import HorovodInternalError
 from sirtaki.core.operations import handles
+from sirtaki.core.operations.codes import KIND_NAMES
 from sirtaki.core.operations.collectives import Collectives, Done
-from sirtaki.core.operations.kinds import NAMES
 from sirtaki.core.world.world import World
 from sirtaki.torch.device.groups import InnerGroup
 from sirtaki.torch.device.layer import Device
@@ -91,7 +91,7 @@ class Dispatcher:
             if self.device.completed(done):
                 continue
             if all(self.device.completed(each) for each in ready):
-                kind = NAMES[launch.kind]
+                kind = KIND_NAMES[launch.kind]
                 name = launch.name.removeprefix(f"{kind}.") or "noname"
                 return [(kind, name, launch.set, time.monotonic() - since)]
             break

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from sirtaki.core.operations import kinds
+from sirtaki.core.operations import codes
 from sirtaki.torch.device.arithmetic import Arithmetic, arithmetic_of
 from sirtaki.torch.device.operation import Agreed, rows_of
 
@@ -31,12 +31,12 @@ class InnerGroup:
         self._scatter_whole = _method(backend, "reduce_scatter_single", "_reduce_scatter_base")
         self._exchange = _method(backend, "all_to_all_single", "alltoall_base")
         self._runs: dict[int, Callable[[Sequence[Agreed]], None]] = {
-            kinds.ALLREDUCE: self._allreduce,
-            kinds.ALLGATHER: self._allgather,
-            kinds.BROADCAST: self._broadcast,
-            kinds.ALLTOALL: self._alltoall,
-            kinds.REDUCESCATTER: self._reducescatter,
-            kinds.BARRIER: lambda batch: None,
+            codes.ALLREDUCE: self._allreduce,
+            codes.ALLGATHER: self._allgather,
+            codes.BROADCAST: self._broadcast,
+            codes.ALLTOALL: self._alltoall,
+            codes.REDUCESCATTER: self._reducescatter,
+            codes.BARRIER: lambda batch: None,
         }
 
     def run(self, batch: Sequence[Agreed]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from sirtaki import _core
-from sirtaki.core.operations import kinds
+from sirtaki.core.operations import codes
 
 
 @dataclass(eq=False)
@@ -56,7 +56,7 @@ class Agreed:
     def rows(self, tensor: int) -> list[int]:
         """Return the number of rows of the given result that come from each member."""
         sizes, size = self.launch.sizes, self.size
-        if self.launch.kind == kinds.ALLTOALL:
+        if self.launch.kind == codes.ALLTOALL:
             return list(sizes[self.rank :: size])
         return list(sizes[tensor * size : (tensor + 1) * size])
 
@@ -68,7 +68,7 @@ class Agreed:
         """Return the shapes of results for which the caller passes no tensors."""
         shapes: list[Sequence[int]] = []
         for i, tensor in enumerate(self.operation.inputs):
-            if self.launch.kind == kinds.REDUCESCATTER:
+            if self.launch.kind == codes.REDUCESCATTER:
                 rows = rows_of(tensor.shape[0], self.size)[self.rank]
             else:
                 rows = sum(self.rows(i))

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from sirtaki.core.operations import codecs
+from sirtaki.core.operations import codes
 from sirtaki.core.operations.compression import codec_of, compress_all, decompress_all
 from sirtaki.core.operations.reduce_ops import Average
 from sirtaki.torch.compression import Compressor, feeds_back
@@ -99,7 +99,7 @@ def _encoded(state: CompressionState, bucket: Any, name: str) -> Future[torch.Te
     sent = [each if each.is_cpu else each.cpu() for each in sent]  # where the engine encodes
     if feeds_back(state.compression):
         state.feedback.apply(params, sent, codec)
-    codec = codec if sent[0].dtype == torch.float32 else codecs.NONE
+    codec = codec if sent[0].dtype == torch.float32 else codes.NO_CODEC
     work = state.group.average(sent, name, codec)
 
     def take(done: Future[list[torch.Tensor]]) -> torch.Tensor:

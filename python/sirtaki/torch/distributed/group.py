@@ -19,7 +19,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from sirtaki import _core
 from sirtaki.core.config import Config
-from sirtaki.core.operations import kinds
+from sirtaki.core.operations import codes
 from sirtaki.core.world import lifecycle
 from sirtaki.core.world.world import World
 from sirtaki.rendezvous.threads import Living
@@ -327,7 +327,7 @@ class Group(
         with contextlib.suppress(Exception):
             self._farewell = self._engine.submit(
                 _core.Request(
-                    kinds.BARRIER,
+                    codes.BARRIER,
                     name="farewell",
                     completions=self._completions.queue,
                     number=number,

@@ -6,7 +6,7 @@ import time
 
 from sirtaki import _core
 from sirtaki.core.errors import CollectiveTimeoutError
-from sirtaki.core.operations import kinds
+from sirtaki.core.operations import codes
 from sirtaki.torch.distributed.meeting.store import TorchStore
 
 # How often a rank that waits at the engine checks the store.
@@ -41,7 +41,7 @@ class _Pulse:
 
     def _start(self) -> None:
         name = f"{self._name} {self._repeats}" if self._repeats else self._name
-        self._handle = self._engine.submit(_core.Request(kinds.BARRIER, name=name), None)
+        self._handle = self._engine.submit(_core.Request(codes.BARRIER, name=name), None)
 
 
 class MonitoredBarrier:

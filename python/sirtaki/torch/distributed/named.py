@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch._C import _distributed_c10d as c10d
 
-from sirtaki.core.operations import codecs, kinds
+from sirtaki.core.operations import codes
 from sirtaki.core.operations.reduce_ops import Average
 from sirtaki.torch.distributed import buffers
 from sirtaki.torch.distributed.operations import Operations
@@ -20,7 +20,9 @@ class NamedOperations(Operations):
     # How many communication hooks use the group.
     hooks = 0
 
-    def average(self, tensors: Sequence[torch.Tensor], name: str, codec: int = codecs.NONE) -> Work:
+    def average(
+        self, tensors: Sequence[torch.Tensor], name: str, codec: int = codes.NO_CODEC
+    ) -> Work:
         """Average tensors of one dtype over all ranks, in place.
 
         Args:
@@ -31,7 +33,7 @@ class NamedOperations(Operations):
         parts = [buffers.in_place(buffers.reducible(tensor, Average)) for tensor in tensors]
         opts = c10d.AllreduceOptions()
         request = self._request(
-            kinds.ALLREDUCE,
+            codes.ALLREDUCE,
             opts,
             name=name,
             dtype=parts[0].dtype,
@@ -50,7 +52,7 @@ class NamedOperations(Operations):
         room = buffers.target(result)
         opts = c10d.AllgatherOptions()
         request = self._request(
-            kinds.ALLGATHER,
+            codes.ALLGATHER,
             opts,
             name=name,
             dtype=own.dtype,

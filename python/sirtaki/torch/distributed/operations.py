@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from sirtaki import _core
-from sirtaki.core.operations import kinds, reduce_ops
+from sirtaki.core.operations import codes, reduce_ops
 from sirtaki.torch.distributed import buffers
 from sirtaki.torch.distributed.buffers import Buffer, GroupReduction, reduction_of
 from sirtaki.torch.distributed.interface.forms import (
@@ -56,7 +56,7 @@ class Operations:
         listed = list(tensors)
         if len(listed) == 1 and listed[0].layout is not torch.strided:
             return self._allreduce_sparse(listed[0], reduction_of(opts.reduceOp))
-        return self._reduce(kinds.ALLREDUCE, listed, opts)
+        return self._reduce(codes.ALLREDUCE, listed, opts)
 
     @takes(c10d.AllreduceCoalescedOptions, [TENSORS])
     def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> dist.Work:
@@ -64,13 +64,13 @@ class Operations:
         by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
         for tensor in tensors:
             by_dtype.setdefault(tensor.dtype, []).append(tensor)
-        works = [self._reduce(kinds.ALLREDUCE, part, opts) for part in by_dtype.values()]
+        works = [self._reduce(codes.ALLREDUCE, part, opts) for part in by_dtype.values()]
         return works[0] if len(works) == 1 else Works(works)
 
     @takes(c10d.ReduceOptions, [TENSORS], "root", "op")
     def reduce(self, tensors: Tensors, opts: Any) -> dist.Work:
         """Reduce over all ranks; only the root's tensor receives the result."""
-        return self._reduce(kinds.REDUCE, [tensors[opts.rootTensor]], opts, opts.rootRank)
+        return self._reduce(codes.REDUCE, [tensors[opts.rootTensor]], opts, opts.rootRank)
 
     @takes(c10d.AllreduceOptions, [TENSORS])
     def allreduce_sparse(self, tensors: Tensors, opts: Any) -> dist.Work:
@@ -96,7 +96,7 @@ class Operations:
             opts = c10d.AllgatherOptions()
             shape = tuple(source.memory.shape)
             request = self._request(
-                kinds.ALLGATHER, opts, dtype=source.dtype, shapes=[shape], inputs=[source.address]
+                codes.ALLGATHER, opts, dtype=source.dtype, shapes=[shape], inputs=[source.address]
             )
 
             def take(done: _core.Handle) -> None:
@@ -126,7 +126,7 @@ class Operations:
             inputs=[part.address for part in parts],
             outputs=[part.address for part in parts],
         )
-        gives_back = kind == kinds.ALLREDUCE or root == self._group_rank
+        gives_back = kind == codes.ALLREDUCE or root == self._group_rank
         return self._start(request, opts, tensors, parts, parts if gives_back else [])
 
     @takes(c10d.ReduceScatterOptions, [OUTPUTS, INPUT_LISTS], "op")
@@ -152,7 +152,7 @@ class Operations:
         reduction = reduction_of(opts.reduceOp)
         result = buffers.target(output)
         request = self._request(
-            kinds.REDUCESCATTER,
+            codes.REDUCESCATTER,
             opts,
             dtype=whole.dtype,
             reduce=reduction.op,
@@ -180,7 +180,7 @@ class Operations:
         is_root = opts.rootRank == self._group_rank
         part = buffers.source(tensor) if is_root else buffers.target(tensor)
         request = self._request(
-            kinds.BROADCAST,
+            codes.BROADCAST,
             opts,
             dtype=part.dtype,
             root=opts.rootRank,
@@ -213,7 +213,7 @@ class Operations:
     ) -> Work:
         own = buffers.source(tensor)
         request = self._request(
-            kinds.ALLGATHER,
+            codes.ALLGATHER,
             opts,
             dtype=own.dtype,
             shapes=[(1, own.elements)],
@@ -251,7 +251,7 @@ class Operations:
             self._check_count("gather", results)
             room, hand_out = buffers.room_for(results)
         request = self._request(
-            kinds.GATHER,
+            codes.GATHER,
             opts,
             dtype=own.dtype,
             root=opts.rootRank,
@@ -284,7 +284,7 @@ class Operations:
             parts = [buffers.source(tensor) for tensor in inputs[0]]
             self._check_scattered(result, parts)
         request = self._request(
-            kinds.SCATTER,
+            codes.SCATTER,
             opts,
             dtype=result.dtype,
             root=opts.rootRank,
@@ -331,7 +331,7 @@ class Operations:
         finish: Finish,
     ) -> Work:
         request = self._request(
-            kinds.ALLTOALL,
+            codes.ALLTOALL,
             opts,
             dtype=own.dtype,
             shapes=[(own.elements,)],
@@ -364,7 +364,7 @@ class Operations:
     @takes(c10d.BarrierOptions, ())
     def barrier(self, opts: Any) -> Work:
         """Wait until all ranks have arrived."""
-        return self._start(self._request(kinds.BARRIER, opts), opts, [], None, [])
+        return self._start(self._request(codes.BARRIER, opts), opts, [], None, [])
 
     # ---- Shared steps ----
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from sirtaki.core.operations import codecs
+from sirtaki._core import feed_back
 
 # Beside "state" and "param_groups" in the state of an optimizer.
 _KEY = "compression_residuals"
@@ -40,7 +40,7 @@ class ErrorFeedback:
                 kept = self._residuals[param] = torch.zeros(
                     gradient.shape, dtype=torch.float32, device="cpu"
                 )
-            codecs.feed_back(codec, gradient.data_ptr(), kept.data_ptr(), gradient.numel())
+            feed_back(codec, gradient.data_ptr(), kept.data_ptr(), gradient.numel())
 
     def add(self, param: Any, gradient: torch.Tensor) -> torch.Tensor:
         """Return a new tensor: the residual and the gradient, in float32 or more."""

@@ -11,7 +11,7 @@ import torch
 
 from sirtaki import _core
 from sirtaki.core.errors import HorovodInternalError
-from sirtaki.core.operations import codecs
+from sirtaki.core.operations import codes
 from sirtaki.core.operations import compression as core
 from sirtaki.core.operations.compression import NoneCompressor, compress_all, decompress_all
 from sirtaki.core.operations.reduce_ops import Max, Sum
@@ -155,7 +155,7 @@ class GradientReducer:
         """Start the reduction if it is like the last step's, with few steps of Python's."""
         bucket = self._buckets[bucket_index]
         codec = core.codec_of(self._compression, self._reduction.op)
-        unchanged = codec != codecs.NONE or self._compression is NoneCompressor
+        unchanged = codec != codes.NO_CODEC or self._compression is NoneCompressor
         if not (bucket.only_dense and unchanged and devices["cpu"] is None) or self._feeds_back:
             return False
         bucket.handle = collectives.allreduce_again(

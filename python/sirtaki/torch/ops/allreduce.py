@@ -10,7 +10,7 @@ from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
 from sirtaki.core.errors import OverlapError
-from sirtaki.core.operations import codecs
+from sirtaki.core.operations import codes
 from sirtaki.core.operations.collectives import Collectives
 from sirtaki.core.operations.compression import compress_all, compress_for, decompress_all
 from sirtaki.core.operations.reduce_ops import Adasum, Average, Sum
@@ -41,7 +41,7 @@ def start_allreduce(
     in_place: bool,
     runner: Collectives[torch.Tensor],
     waits: bool = False,
-    codec: int = codecs.NONE,
+    codec: int = codes.NO_CODEC,
 ) -> int:
     """Start the reduction of tensors staged for the runner; for `handles.wait`.
 
@@ -49,7 +49,7 @@ def start_allreduce(
     """
 
     def start(part: Sequence[torch.Tensor], part_name: str | None) -> int:
-        part_codec = codec if part[0].dtype == torch.float32 else codecs.NONE
+        part_codec = codec if part[0].dtype == torch.float32 else codes.NO_CODEC
         rest = part_name, reduction, waits, part_codec
         if not in_place:
             return runner.allreduce_async(part, None, *rest)
@@ -69,7 +69,7 @@ def _submit(
     *,
     single: bool,
     waits: bool = False,
-    codec: int = codecs.NONE,
+    codec: int = codes.NO_CODEC,
 ) -> int:
     for tensor in tensors:
         check_reducible(tensor, reduction.op)
@@ -108,7 +108,7 @@ def _submit_one(
     name: str | None,
     reduction: Reduction,
     *,
-    codec: int = codecs.NONE,
+    codec: int = codes.NO_CODEC,
     waits: bool = False,
 ) -> int:
     """Do the same as `_submit`, with as little Python as possible in the common case."""
@@ -116,7 +116,7 @@ def _submit_one(
         tensor.is_cpu and tensor.dtype in REDUCIBLE and devices["cpu"] is None
     ):
         return _submit((tensor,), name, reduction, single=True, waits=waits, codec=codec)
-    codec = codec if tensor.dtype == torch.float32 else codecs.NONE
+    codec = codec if tensor.dtype == torch.float32 else codes.NO_CODEC
     return collectives.allreduce_async((tensor,), None, name, reduction, waits, codec)
 
 
@@ -156,7 +156,7 @@ def run(
     tensors: Sequence[torch.Tensor],
     name: str | None,
     reduction: Reduction,
-    codec: int = codecs.NONE,
+    codec: int = codes.NO_CODEC,
 ) -> list[torch.Tensor]:
     """Return the reductions of a group of tensors, with autograd support."""
     handle = _submit(tensors, name, reduction, single=False, waits=True, codec=codec)
@@ -311,7 +311,9 @@ def allreduce_(
     """
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     if is_compiling():
-        (output,) = torch.ops.sirtaki.allreduce([tensor], name, *reduction.numbers(), codecs.NONE)
+        (output,) = torch.ops.sirtaki.allreduce(
+            [tensor], name, *reduction.numbers(), codes.NO_CODEC
+        )
         return tensor.copy_(output)
     handle = _submit_one_in_place(tensor, name, reduction, waits=True)
     return cast("torch.Tensor", synchronize(handle))
@@ -432,7 +434,7 @@ def grouped_allreduce_(
     reduction = Reduction(resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     if is_compiling():
         outputs = torch.ops.sirtaki.allreduce(
-            list(tensors), name, *reduction.numbers(), codecs.NONE
+            list(tensors), name, *reduction.numbers(), codes.NO_CODEC
         )
         return [t.copy_(output) for t, output in zip(tensors, outputs, strict=True)]
     handle = _submit_group_in_place(tensors, name, reduction, waits=True)

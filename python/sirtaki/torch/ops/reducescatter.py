@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from torch.compiler import is_compiling
 
-from sirtaki.core.operations import codecs
+from sirtaki.core.operations import codes
 from sirtaki.core.operations.compression import compress_all, decompress_all
 from sirtaki.core.operations.reduce_ops import Average, Sum
 from sirtaki.core.operations.reduction import Reduction, check_scattered
@@ -202,7 +202,7 @@ def grouped_reducescatter(
         TypeError, ValueError, HorovodInternalError: as `reducescatter`.
     """
     reduction = Reduction(op, prescale_factor, postscale_factor, process_set)
-    compressed, contexts = compress_all(codecs.NONE, compression, tensors)
+    compressed, contexts = compress_all(codes.NO_CODEC, compression, tensors)
     checked = [_checked(tensor, reduction.op) for tensor in compressed]
     return decompress_all(compression, _reduce(checked, name, reduction), contexts)
 

@@ -9,14 +9,14 @@ from typing import cast
 import torch
 
 from sirtaki import _core
-from sirtaki.core.operations import dtypes
+from sirtaki.core.operations import codes
 from sirtaki.core.operations.reduction import check_reduction
 
 # Not every version of PyTorch has the newest types.
 _CODES: dict[torch.dtype, int] = {
-    getattr(torch, name): code for name, code in dtypes.CODES.items() if hasattr(torch, name)
+    getattr(torch, name): code for name, code in codes.DTYPES.items() if hasattr(torch, name)
 }
-REDUCIBLE = frozenset(t for t, code in _CODES.items() if code in dtypes.REDUCED.values())
+REDUCIBLE = frozenset(t for t, code in _CODES.items() if code in codes.REDUCED_DTYPES.values())
 _STRIDED = torch.strided
 
 # Instances of other classes may store their elements differently.

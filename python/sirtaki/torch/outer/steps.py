@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from sirtaki._core import feed_back
 from sirtaki.core.errors import HorovodInternalError
-from sirtaki.core.operations import codecs
+from sirtaki.core.operations import codes
 from sirtaki.core.operations.compression import compress_for
 from sirtaki.core.operations.reduce_ops import Average
 from sirtaki.core.operations.reduction import Reduction
@@ -151,11 +152,11 @@ class OuterSteps:
         compression = self.settings.compression
         codec = codec_of(compression, [row], Average)
         sent, context = compress_for(codec, compression, row)
-        if codec != codecs.NONE and feeds_back(compression) and sent.dtype == torch.float32:
+        if codec != codes.NO_CODEC and feeds_back(compression) and sent.dtype == torch.float32:
             if number not in self._lost:
                 self._lost[number] = torch.zeros_like(sent)
             lost = self._lost[number]
-            codecs.feed_back(codec, sent.data_ptr(), lost.data_ptr(), sent.numel())
+            feed_back(codec, sent.data_ptr(), lost.data_ptr(), sent.numel())
         handle = self._submit(sent, f"{self._name}.{number}", codec)
         return lambda: compression.decompress(synchronize(handle), context)
 
@@ -177,7 +178,7 @@ class OuterSteps:
                 param.copy_(saved.lerp(param, self.settings.mix))
         self._average_buffers(pending.buffers)
 
-    def _submit(self, row: torch.Tensor, name: str, codec: int = codecs.NONE) -> int:
+    def _submit(self, row: torch.Tensor, name: str, codec: int = codes.NO_CODEC) -> int:
         reduction = Reduction(Average, 1.0, 1.0, self.settings.process_set)
         runner = runner_of([row], "allreduce", Average)
         staged = stage_in_place([row], runner)

@@ -10,7 +10,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from sirtaki.core.operations import fixed_point
-from sirtaki.core.operations.dtypes import F32
+from sirtaki.core.operations.codes import F32
 
 _MEAN = ("running_mean", "running_var")
 _COUNT = "num_batches_tracked"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from sirtaki.core.operations import fixed_point
-from sirtaki.core.operations.dtypes import BF16, F16, F32
+from sirtaki.core.operations.codes import BF16, F16, F32
 from sirtaki.core.operations.reduce_ops import Sum
 from sirtaki.torch.memory import empty
 from sirtaki.torch.ops.allreduce import allreduce_async_

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import sirtaki.jax as hvd
-from sirtaki.core.operations.dtypes import CODES, REDUCED
+from sirtaki.core.operations.codes import DTYPES, REDUCED_DTYPES
 
 # XLA has not all of the small types that JAX has names for.
 MOVED = ["uint16", "uint32", "complex64"]
 MOVED += [
     name
-    for name in CODES
-    if name not in REDUCED and hasattr(jnp, name) and not re.search("float6|int1$", name)
+    for name in DTYPES
+    if name not in REDUCED_DTYPES and hasattr(jnp, name) and not re.search("float6|int1$", name)
 ]
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.framework import dtypes
 
 import sirtaki.tensorflow as hvd
-from sirtaki.core.operations.dtypes import CODES, REDUCED
+from sirtaki.core.operations.codes import DTYPES, REDUCED_DTYPES
 
 alone = pytest.mark.skipif("__import__('sirtaki').size() < 2", reason="ranks cannot differ")
 
@@ -209,8 +209,8 @@ SMALL = [
     dtype
     for name in dir(dtypes)
     if isinstance(dtype := getattr(dtypes, name), tf.DType)
-    and dtype.name in CODES
-    and dtype.name not in REDUCED
+    and dtype.name in DTYPES
+    and dtype.name not in REDUCED_DTYPES
 ]
 
 
