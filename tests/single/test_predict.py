@@ -265,6 +265,7 @@ class TestReplay:
         assert by["float32"] - 0.019 == pytest.approx(0.08, rel=0.05)
         assert by["bf16"] - 0.019 == pytest.approx(0.04, rel=0.1)
         assert by["int8"] - 0.019 - 0.004 == pytest.approx(0.08 * 4 / 15, rel=0.15)
+        assert by["int4"] - 0.019 - 0.004 == pytest.approx(0.08 * 2 / 15, rel=0.15)
         assert by[DILOCO] - 0.019 == pytest.approx(0.008, rel=0.05)
 
     def test_moving_data_takes_cores_from_computation(self) -> None:
@@ -353,7 +354,7 @@ class TestCommand:
         assert command.main([*asked, "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
         assert found["gradients"] == 8_000_000
-        assert [one["hosts"] for one in found["forecasts"]] == [2] * 4 + [4] * 4
+        assert [one["hosts"] for one in found["forecasts"]] == [2] * 5 + [4] * 5
 
     @pytest.mark.parametrize(
         ("changes", "why"),
