@@ -23,6 +23,7 @@ from sirtaki.core.world.state import current_world
 from sirtaki.launch.api import run
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.measure import show_seconds
+from sirtaki.questions.messages import Question
 from sirtaki.rendezvous.words import aligned
 
 _STEP_SECONDS = 10e-3
@@ -72,12 +73,12 @@ def _measure(rounds: int) -> list[dict[str, float]]:
         taken = {}
         for traced in (True, False) if number % 2 else (False, True):
             if traced:
-                ask["trace start"]()
+                ask[Question.TRACE_START]()
             hvd.barrier()
             taken["with" if traced else "without"] = statistics.median(_timed(step, _STEPS))
             if traced:
-                ask["trace stop"]()
-                while ask["trace take"]()["more"]:  # type: ignore[index]
+                ask[Question.TRACE_STOP]()
+                while ask[Question.TRACE_TAKE]()["more"]:  # type: ignore[index]
                     pass
         found.append(taken)
     hvd.shutdown()
