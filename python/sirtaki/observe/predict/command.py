@@ -45,8 +45,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         "sirtaki predict",
         description="From a trace of a job on one or two ranks, predict how long its steps take on "
-        "more hosts with float32, bf16, int8 and int4 gradients and with DiLoCo, what bounds them, and "
-        "with which batch more hosts are faster than one.",
+        "more hosts with float32, bf16, int8 and int4 gradients and with DiLoCo, what bounds them, "
+        "and with which batch more hosts are faster than one.",
     )
     parser.add_argument("trace", help="a .json or .json.gz that `sirtaki trace` has written")
     parser.add_argument(
