@@ -57,6 +57,8 @@ class ShardSampler:
     def set_epoch(self, epoch: int) -> None:
         """Begin an epoch, with all samples unused.
 
+        In elastic training, call it at the end of the epoch before.
+
         Args:
             epoch: The epoch's number, which with the seed determines the order.
         """

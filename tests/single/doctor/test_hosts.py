@@ -74,12 +74,12 @@ def greet(seconds: float = 20.0) -> str:
         (
             "echo '/usr/bin/python3: No module named sirtaki' >&2; exit 1",
             "Sirtaki is not installed for",
-            f"pip install sirtaki=={sirtaki.__version__} there",
+            f"install {sirtaki.__version__} there",
         ),
         (
             "echo 'python: No module named sirtaki.doctor.hosts' >&2; exit 1",
             "the Sirtaki there is older and has no doctor for hosts",
-            f"pip install sirtaki=={sirtaki.__version__} there",
+            f"install {sirtaki.__version__} there",
         ),
         ("exit 127", "there is no Python at", "give the path of Python there with --remote-python"),
         ("exit 3", "the agent ended with code 3 before it was ready", f"try `ssh {OTHER} true`"),

@@ -35,8 +35,11 @@ _FIXES = (
     ("Permission denied", "ssh-copy-id {host}, or name your key with -i"),
     ("Host key verification", "ssh-keygen -R {host}, if the machine was reinstalled"),
     ("there is no Python", "give the path of Python there with --remote-python"),
-    ("is not installed", "pip install sirtaki=={version} there, or give --remote-python"),
-    ("runs here", "pip install sirtaki=={version} there, the same version on all hosts"),
+    (
+        "is not installed",
+        "install {version} there from the clone or wheel of here, or give --remote-python",
+    ),
+    ("runs here", "install {version} there from the clone or wheel of here"),
     ("no answer", "try `ssh {host} true`; raise --start-timeout if the login is slow"),
     ("timed out", "check the address, that the machine is on, and that no firewall blocks ssh"),
     (
