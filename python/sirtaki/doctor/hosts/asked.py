@@ -39,7 +39,7 @@ _FIXES = (
         "is not installed",
         "install {version} there from the clone or wheel of here, or give --remote-python",
     ),
-    ("runs here", "install {version} there from the clone or wheel of here"),
+    ("runs here", "install {version} there, the same version on all hosts"),
     ("no answer", "try `ssh {host} true`; raise --start-timeout if the login is slow"),
     ("timed out", "check the address, that the machine is on, and that no firewall blocks ssh"),
     (
