@@ -13,7 +13,7 @@ NEEDED = {
     "jax": "ImportError: sirtaki.jax needs JAX 0.6 or later: pip install 'jax>=0.6'",
     "tensorflow": "ImportError: sirtaki.tensorflow needs TensorFlow 2.16 or later: "
     "pip install 'tensorflow>=2.16'",
-    "keras": "ImportError: sirtaki.keras needs Keras 3: pip install 'keras>=3'",
+    "keras": "ImportError: sirtaki.keras needs Keras 3: pip install 'keras>=3.8'",
 }
 
 
@@ -51,7 +51,7 @@ def test_a_tensorflow_that_is_too_old(version: str, tmp_path: Path) -> None:
 
 def test_a_keras_that_is_too_old(tmp_path: Path) -> None:
     assert refusal("keras", "__version__ = '2.15.0'", tmp_path) == (
-        "ImportError: sirtaki.keras needs Keras 3, not 2.15.0: pip install 'keras>=3'; for Keras "
+        "ImportError: sirtaki.keras needs Keras 3, not 2.15.0: pip install 'keras>=3.8'; for Keras "
         "2, pip install tf_keras and set TF_USE_LEGACY_KERAS=1"
     )
 

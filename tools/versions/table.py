@@ -105,7 +105,7 @@ ENVIRONMENTS = (
     Environment("TensorFlow", "pinned", ("tensorflow-cpu==2.21.0", "tf_keras==2.21.0"), PINNED,
                 ("TensorFlow",)),
     Environment("TensorFlow", "newest", TENSORFLOW_CPU, ENDS, ("TensorFlow",)),
-    Environment("Keras", "oldest", ("keras==3.0.0", *TENSORFLOW_CPU, "jax<0.7"), OLDEST,
+    Environment("Keras", "oldest", ("keras==3.8.0", *TENSORFLOW_CPU, "jax<0.7"), OLDEST,
                 ("Keras on TensorFlow",)),
     Environment("Keras", "pinned", ("keras==3.15.1", "tensorflow-cpu==2.21.0", "tf_keras==2.21.0",
                                     "jax==0.10.2"), PINNED,

