@@ -25,7 +25,9 @@ class _Guarded(KerasFramework):
     """Guards look at tensors and variables, too, which are no part of checkpoints."""
 
     def capture(self, value: Any) -> Any:
-        return named_variables(value) or super().capture(value)
+        # A model comes with its optimizer.
+        whole = isinstance(value, keras.Model)
+        return (None if whole else named_variables(value)) or super().capture(value)
 
     def is_object(self, value: Any) -> bool:
         return hasattr(value, "variables") or super().is_object(value)

@@ -121,3 +121,14 @@ def test_guards_look_into_tensors_variables_and_optimizers() -> None:
     for value in ([zeros], trained.optimizer, [None, 3]):
         hvd.guards.require_finite(value)
         hvd.guards.require_equal(value)
+
+
+def test_a_model_is_compared_with_its_optimizer() -> None:
+    keras.utils.set_random_seed(1)
+    trained = model()
+    hvd.guards.require_equal({"model": trained})
+    last = sirtaki.size() - 1
+    trained.optimizer.learning_rate = 0.5 if sirtaki.rank() == last else 0.1
+    if last:
+        with pytest.raises(DivergedError, match=rf"ranks {last} "):
+            hvd.guards.require_equal(trained)
