@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "collectives/cursor.h"
 #include "python/gil.h"
+#include "python/kept.h"
 
 namespace nb = nanobind;
 
@@ -89,10 +90,7 @@ void call_python(const std::string& name, Call call) {
 CallbackBackend::CallbackBackend(nb::object target)
     : target_(std::move(target)), name_(nb::cast<std::string>(target_.attr("name"))) {}
 
-CallbackBackend::~CallbackBackend() {
-  // No destructor: it may not throw, and the thread may have to exit in the middle.
-  with_gil([object = target_.release().ptr()] { Py_DECREF(object); });
-}
+CallbackBackend::~CallbackBackend() { drop(std::move(target_)); }
 
 WorkPtr CallbackBackend::start(const Op& op, const Streams& in, const Streams& out) {
   return immediately([this, &op, &in, &out] {

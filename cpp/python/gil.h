@@ -16,9 +16,6 @@ namespace sirtaki {
 void take_gil(PyThreadState* state);
 void ensure_gil(PyGILState_STATE* state);
 
-/// The classes whose std::shared_ptr the core holds derive from std::enable_shared_from_this: for
-/// others nanobind's pointers own a Python object, and want the lock themselves to drop it.
-
 /// Releases the interpreter to other threads, while it lives.
 class WithoutGil {
  public:
@@ -51,5 +48,10 @@ auto with_gil(Call call) {
     throw;
   }
 }
+
+/// Whether nanobind's std::shared_ptr of an object of Python owns the C++ object alone. Others own
+/// the Python object, and want the interpreter's lock by themselves to drop it.
+template <class T>
+concept OwnedWithoutPython = requires(T object) { object.weak_from_this(); };
 
 }  // namespace sirtaki

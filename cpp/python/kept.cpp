@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "python/gil.h"
+
 namespace nb = nanobind;
 
 namespace sirtaki {
@@ -47,6 +49,10 @@ class Ownerless {
 void keep(Handle& handle, nb::object object) {
   handle.keep(object.release().ptr(),
               [](void* owner) { Ownerless::instance().add(static_cast<PyObject*>(owner)); });
+}
+
+void drop(nb::object&& object) {
+  with_gil([owned = object.release().ptr()] { Py_XDECREF(owned); });
 }
 
 void let_go(const Handle& handle) {

@@ -31,6 +31,8 @@ optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1)
 """,
 }
 STEPS = """
+import os
+assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 for _ in range(40):
     optimizer.zero_grad()
     model(torch.ones(2, 8)).sum().backward()

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "python/bindings.h"
 #include "python/engine/held_engine.h"
+#include "python/kept.h"
 #include "transport/heaps/own_heap.h"
 #include "transport/network/renewal.h"
 
@@ -66,7 +67,7 @@ Connect connect_by(std::shared_ptr<nb::object> open, std::shared_ptr<nb::object>
       try {
         return nb::cast<std::string>((*why_broken)(rank));
       } catch (const nb::python_error& error) {
-        return nb::str(error.value()).c_str();
+        return nb::str(error.value()).c_str();  // Ctrl-C may be raised in any Python code
       }
     });
   };
@@ -76,8 +77,7 @@ Connect connect_by(std::shared_ptr<nb::object> open, std::shared_ptr<nb::object>
 /// The last owner may be a thread that does not hold the GIL.
 std::shared_ptr<nb::object> shared_object(nb::object object) {
   return {new nb::object(std::move(object)), [](nb::object* owned) {
-            // No destructor: it may not throw, and the thread may have to exit in the middle.
-            with_gil([object = owned->release().ptr()] { Py_DECREF(object); });
+            drop(std::move(*owned));
             delete owned;
           }};
 }
@@ -133,6 +133,7 @@ std::pair<uint32_t, std::vector<int32_t>> renew(Links& links, double timeout) {
 }  // namespace
 
 void bind_links(nb::module_& m) {
+  static_assert(OwnedWithoutPython<Links>);
   nb::class_<Links>(m, "Links")
       .def(nb::new_(&make_links), "rank"_a, "host_of"_a, "memfd"_a, "event_descriptors"_a,
            "local_links"_a, "host_links"_a, "connect"_a.none(), "why_broken"_a.none(),

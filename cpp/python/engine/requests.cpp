@@ -101,6 +101,7 @@ bool done(const Handle& handle) {
 }  // namespace
 
 void bind_requests(nb::module_& m) {
+  static_assert(OwnedWithoutPython<Completions> && OwnedWithoutPython<Handle>);
   nb::class_<Completions>(m, "Completions")
       .def(nb::new_([] { return std::make_shared<Completions>(); }))
       .def("take", &Completions::take, nb::call_guard<WithoutGil>())

@@ -84,8 +84,8 @@ class Guards:
                 yield from self._walk(each, f"{name}[{index}]")
         elif not name and tree is not None:
             raise TypeError(
-                f"a guard found no arrays in {type(tree).__name__}: pass a model, an optimizer, or "
-                f"arrays of {self._framework.name}"
+                f"hvd.guards found no arrays in a value of type {type(tree).__name__}: pass a "
+                f"model, an optimizer, or arrays of {self._framework.name}"
             )
 
 

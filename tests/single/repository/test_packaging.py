@@ -166,10 +166,11 @@ def test_without_a_second_owner_the_import_is_silent() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_without_a_compiler_a_sentence_says_what_to_install(tmp_path: Path) -> None:
+def refusal_of_cmake(compiler: str, folder: Path) -> str:
+    """The words with which CMake ends when it finds this compiler."""
     done = subprocess.run(
-        [Path(sys.executable).parent / "cmake", "-S", ROOT, "-B", tmp_path],
-        env={**os.environ, "CXX": "no-such-compiler"},
+        [Path(sys.executable).parent / "cmake", "-S", ROOT, "-B", folder / "build"],
+        env={**os.environ, "CXX": compiler},
         capture_output=True,
         text=True,
         timeout=LIMIT,
@@ -177,6 +178,20 @@ def test_without_a_compiler_a_sentence_says_what_to_install(tmp_path: Path) -> N
     )
     assert done.returncode != 0
     words = " ".join(done.stderr.split())
-    assert "Sirtaki needs a C++20 compiler and finds none: install GCC 12 or Clang 16" in words
     assert words.count("CMake Error") == 1
     assert len(done.stderr.splitlines()) < 10
+    return words
+
+
+def test_without_a_compiler_a_sentence_says_what_to_install(tmp_path: Path) -> None:
+    words = refusal_of_cmake("no-such-compiler", tmp_path)
+    assert "Sirtaki needs a C++20 compiler and finds none: install GCC 12 or Clang 16" in words
+
+
+def test_a_compiler_that_is_too_old_is_named(tmp_path: Path) -> None:
+    old = tmp_path / "g++"
+    old.write_text('#!/bin/sh\nexec g++ -U__GNUC__ -D__GNUC__=11 "$@"\n')
+    old.chmod(0o755)
+    words = refusal_of_cmake(str(old), tmp_path)
+    assert "Sirtaki needs a C++20 compiler, GCC 12 or Clang 16, or newer;" in words
+    assert f"{old} is GNU 11." in words

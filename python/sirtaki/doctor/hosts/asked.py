@@ -37,7 +37,7 @@ _FIXES = (
     ("there is no Python", "give the path of Python there with --remote-python"),
     (
         "is not installed",
-        "install {version} there from the clone or wheel of here, or give --remote-python",
+        "install {version} there, from the same clone or wheel as here, or give --remote-python",
     ),
     ("runs here", "install {version} there, the same version on all hosts"),
     ("no answer", "try `ssh {host} true`; raise --start-timeout if the login is slow"),

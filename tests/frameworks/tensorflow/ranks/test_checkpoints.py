@@ -85,5 +85,5 @@ def test_guards_look_into_tensors_variables_models_and_optimizers() -> None:
 
 
 def test_a_guard_that_would_look_at_nothing_says_so() -> None:
-    with pytest.raises(TypeError, match="found no arrays in object: pass a model"):
+    with pytest.raises(TypeError, match="found no arrays in a value of type object: pass a model"):
         hvd.guards.require_finite(object())
