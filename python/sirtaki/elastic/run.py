@@ -25,6 +25,9 @@ _MISMATCH = "MismatchError"
 # Schedulers and users send the first to end a process, the second to warn of its end.
 _SIGNALS = ("SIGTERM", "SIGUSR1")
 
+# How long a program may clean up, or catch the error and go on.
+_PATIENCE_SECONDS = 0.4
+
 
 def run_fn(func: Callable[..., T], reset: Callable[[], object]) -> Callable[..., T]:
     """Make a training function go on in a new world when processes are lost or hosts come or go.
@@ -177,10 +180,6 @@ class _Handler:
             return
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
-
-
-# How long a program may clean up, or catch the error and go on.
-_PATIENCE_SECONDS = 0.4
 
 
 def tell_failure(error: BaseException, step: int) -> None:
