@@ -120,6 +120,15 @@ def _of_names(diagnosis: Diagnosis) -> str:
         return ""
     first, second = (_asking(diagnosis, name) for name in names)
     shown = f"{diagnosis.job.label(names[0])} and {diagnosis.job.label(names[1])}"
+    elastic = [name.name.startswith("elastic.") for name in names]
+    if elastic[0] != elastic[1]:
+        one = second if elastic[0] else first
+        where = f" at {_at(_own(one))}" if _own(one) else ""
+        return (
+            f"rank {one.rank} calls {names[1] if elastic[0] else names[0]}{where} while others "
+            "exchange the elastic state: a process that joins later has a collective before the "
+            "function of elastic.run, where it is alone: move it into the function"
+        )
     places = [frame for frame in (_own(first), _own(second)) if frame is not None]
     if len(places) == 2 and places[0][:2] == places[1][:2] and names[0].kind == names[1].kind:
         return f"{_at(places[0])} gives other tensor names on other ranks: {shown}"

@@ -102,6 +102,37 @@ def test_ranks_that_all_catch_an_error_go_on_together(job: Job, tmp_path: Path) 
     assert run(job, tmp_path, "all catch").count(":end 3 10\n") == 3
 
 
+BROKEN = """
+import sys
+import sirtaki as hvd
+from sirtaki import elastic
+from sirtaki.core.operations.objects import broadcast_object
+hvd.init()
+if sys.argv[1] == "before":
+    undefined
+elastic.run(lambda state: None)(elastic.ObjectState(broadcast_object, hvd.rank))
+undefined
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("before", "and none has called a function with @hvd.elastic.run"),
+        pytest.param("after", "so the state is lost: start the job again", marks=pytest.mark.slow),
+    ],
+)
+def test_an_error_outside_of_the_function_ends_the_job_and_is_named(
+    job: Job, where: str, why: str
+) -> None:
+    done = job.run("-np", "2", "--min-np", "1", sys.executable, "-c", BROKEN, where)
+    assert done.returncode == 1
+    end = done.stderr.splitlines()[-1]
+    assert f"ended with code 1; no process of world 0 is left, {why}" in end
+    assert end.endswith(": NameError: name 'undefined' is not defined")
+    assert "with 0 process(es)" not in done.stderr
+
+
 @pytest.mark.slow
 def test_a_long_end_does_not_count_as_too_few_processes(job: Job) -> None:
     code = """

@@ -105,6 +105,10 @@ ELSEWHERE = {"stack": [["train.py", 50, "validate", "", True]]}
             "train.py:31, and train.py:50",
         ),
         (
+            waiting(1, 2, "elastic.versions", place=ELSEWHERE),
+            "rank 0 calls allreduce 'grad' at train.py:31 while others exchange the elastic state",
+        ),
+        (
             waiting(1, 2, "loss", place=ELSEWHERE, told={"ended": ["allreduce 'grad'"]}),
             "rank 1 has come to allreduce 'loss', which no rank had come to before, while others "
             "go on: uneven data",
@@ -118,7 +122,7 @@ ELSEWHERE = {"stack": [["train.py", 50, "validate", "", True]]}
             "ranks call allreduce 'grad' and allreduce 'loss' in a different order",
         ),
     ],
-    ids=["names", "control flow", "uneven data", "order"],
+    ids=["names", "control flow", "elastic", "uneven data", "order"],
 )
 def test_ranks_that_wait_for_one_another_are_told_apart(other: dict[str, Any], cause: str) -> None:
     lines = lines_of(waiting(0, 2), other)

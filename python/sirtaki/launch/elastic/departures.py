@@ -37,6 +37,11 @@ class Departures:
         self._asked: dict[int, int] = {}
         self.settles_at: float | None = None
 
+    @property
+    def has_trained(self) -> bool:
+        """Whether any process has begun to train."""
+        return bool(self._training)
+
     def take(self, said: Training) -> None:
         """Record that a process has begun to train."""
         self._training[said.id] = tuple(said.signals)

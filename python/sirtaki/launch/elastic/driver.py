@@ -50,6 +50,8 @@ class Driver(Policy):
         self._starts = Starts(elastic, hosts, self._worlds, self._cooldowns)
         self._has_ended_well = False
         self._all_lost_in = -1
+        # Processes that failed, in the order of their ends.
+        self.failed: list[int] = []
         self._is_over = False
         self._incomplete_since: float | None = time.monotonic()
         self._first_world_at = 0.0
@@ -263,6 +265,7 @@ class Driver(Policy):
 
     def _take_failure(self, member: JobMember, code: int) -> Verdict | None:
         """Handle the failure of a process."""
+        self.failed.append(member.id)
         failure = failure_of(member.id, code)
         how = failure.signal_name or f"code {code}"
         symptom = f"process {member.id} on {member.host} ended with {how}"
@@ -272,6 +275,8 @@ class Driver(Policy):
         if self._worlds.epoch < 0 and not self._worlds.alive and not self._starts.planned:
             return Verdict(symptom, JobError(f"{symptom}, and no process came to a world"))
         seconds = self._cooldowns.failed(member.host, time.monotonic())
+        if self._all_are_lost:
+            return self._judge_loss_of_all(f"{symptom}; ")
         self._say(
             f"{symptom}; the job goes on with {len(self._worlds.alive)} process(es), and its host "
             f"takes a new one in {seconds:g} s"
@@ -312,7 +317,7 @@ class Driver(Policy):
             self._is_over = True
             self._crew.finish()
             return None
-        if verdict := self._judge_loss_of_all():
+        if self._all_are_lost and (verdict := self._judge_loss_of_all()):
             return verdict
         if not self._has_ended_well:
             for host, why in self._starts.fill(self._slots, self._crew):
@@ -378,23 +383,30 @@ class Driver(Policy):
             assert member.ready is not None
             self._publish(messages.place_key(member.ready), messages.Place(-1))
 
-    def _judge_loss_of_all(self) -> Verdict | None:
-        """Decide whether a job goes on after every process with the state was lost."""
+    @property
+    def _all_are_lost(self) -> bool:
+        """Whether every process with the state was lost, which has not been judged yet."""
         worlds = self._worlds
         if worlds.epoch < 0 or worlds.current or self._has_ended_well:
-            return None
-        if self._all_lost_in == worlds.epoch:
-            return None
-        self._all_lost_in = worlds.epoch
-        text = f"no process of world {worlds.epoch} is left, so the state is lost"
-        if not self.last_checkpoint:
+            return False
+        return self._all_lost_in != worlds.epoch
+
+    def _judge_loss_of_all(self, symptom: str = "") -> Verdict | None:
+        """Decide whether a job goes on after every process with the state was lost."""
+        epoch = self._all_lost_in = self._worlds.epoch
+        text = f"{symptom}no process of world {epoch} is left, "
+        if not self._departures.has_trained:
+            text += "and none has called a function with @hvd.elastic.run"
+        elif not self.last_checkpoint:
             text += (
-                ": start the job again from what it has written (elastic.note_checkpoint lets new "
-                "processes begin with the last checkpoint)"
+                "so the state is lost: start the job again from what it has written (after "
+                "sirtaki.elastic.note_checkpoint new processes begin with that checkpoint)"
             )
-            return Verdict(text, JobError(text))
-        self._say(f"{text}; new processes begin anew: {self.last_checkpoint}")
-        return None
+        else:
+            checkpoint = self.last_checkpoint
+            self._say(f"{text}so the state is lost; new processes begin anew: {checkpoint}")
+            return None
+        return Verdict(text, JobError(text))
 
     # ---- Leaving ----
 

@@ -15,6 +15,7 @@ from sirtaki.launch.elastic.discovery import Discovery, Find, finder
 from sirtaki.launch.elastic.driver import ABANDON, Driver
 from sirtaki.launch.elastic.settings import Elastic
 from sirtaki.launch.elastic.starts import PlannedPlace, own_variables
+from sirtaki.launch.errors import JobError
 from sirtaki.launch.flags.settings import Settings
 from sirtaki.launch.hosts.addresses import all_addresses, own_addresses
 from sirtaki.launch.hosts.sent import kept_back
@@ -235,6 +236,12 @@ def drive(
         begin(discovery)
     try:
         return supervisor.run()
+    except JobError as error:
+        last = supervisor.errors.last(driver.failed)
+        if last is None or last.error in str(error):
+            raise
+        text = f"{error}; the last error is that of process {last.rank}: {last.error}"
+        raise JobError(text, error.exit_code) from None
     finally:
         discovery.end()
         server.on_set = None

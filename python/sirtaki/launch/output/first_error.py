@@ -130,6 +130,12 @@ class Errors:
             return FirstError(blamed, _ENDED_WELL)
         return FirstError(blamed, lines[-1], lines) if blamed is not None and lines else None
 
+    def last(self, failed: Container[int]) -> FirstError | None:
+        """Return the last error of these ranks that does not only report the loss of another."""
+        ranks = [rank for rank, last in self._last.items() if not last.is_consequence]
+        own = [rank for rank in ranks if rank in failed]
+        return self._of(own[-1]) if own else None
+
     def culprit(self, failed: Iterable[int]) -> int:
         """Return the first of these ranks, in the order of their ends, that is not a victim.
 

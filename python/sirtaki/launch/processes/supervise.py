@@ -79,7 +79,7 @@ class Supervisor:
         # Ranks that failed by themselves, and ranks that ended because we asked them to.
         self._failed: list[int] = []
         self._asked: list[int] = []
-        self._errors = outputs.errors or Errors()
+        self.errors = outputs.errors or Errors()
         # The host of each running process.
         self._running: dict[int, HostProcesses] = {}
         self._open: dict[HostProcesses, list[int]] = {}
@@ -124,8 +124,8 @@ class Supervisor:
                 self._check_time()
             self._streams.drain()
             self._name_failure(says=self._end_at is not None)
-            self._outcome.first_error = self._errors.first(self._failed, self._asked)
-            self._outcome.stalled = self._errors.stalled(self._failed)
+            self._outcome.first_error = self.errors.first(self._failed, self._asked)
+            self._outcome.stalled = self.errors.stalled(self._failed)
             self._outcome.exit_code = self._policy.exit_code
         except KeyboardInterrupt:
             # The caller handles signals: the ranks get SIGINT as they would in a terminal.
@@ -251,7 +251,7 @@ class Supervisor:
         self._streams.settle(now)
         looked = self._answered and now >= self._settled_at
         if self._end_at is not None and (now >= self._end_at or looked):
-            if now < self._culprit_until and self._errors.awaits(self._suspects, self._running):
+            if now < self._culprit_until and self.errors.awaits(self._suspects, self._running):
                 self._end_at = self._settled_at = now + _SETTLE_SECONDS
             else:
                 self._end_at = None
@@ -315,7 +315,7 @@ class Supervisor:
                 if event.code != 0:
                     asked = self._ending and -event.code in _ASKING
                     (self._asked if asked else self._failed).append(event.rank)
-                    blamed = event.rank in self._errors.blamed(self._suspects)
+                    blamed = event.rank in self.errors.blamed(self._suspects)
                     if not asked and (blamed or (self._suspects and self._end_at is not None)):
                         self._suspects[event.rank] = failure_of(event.rank, event.code)
                 if not self._ending:
@@ -414,7 +414,7 @@ class Supervisor:
         """Record and report which rank failed first: those that had lost another were victims."""
         if self._outcome.failure is None:
             return
-        rank = self._errors.culprit(self._suspects)
+        rank = self.errors.culprit(self._suspects)
         self._outcome.failure = failure = self._suspects[rank]
         if says:
             self._report(f"Process {rank} exit with status code {failure.exit_code}.")
