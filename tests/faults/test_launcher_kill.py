@@ -200,15 +200,30 @@ def test_a_reader_that_goes_away_ends_the_job_quietly(job: Job) -> None:
     assert "BrokenPipe" not in errors.replace("]<stderr>:BrokenPipe", "")
 
 
-def test_a_job_in_the_background_keeps_ignoring_ctrl_c(job: Job) -> None:
-    # A shell without job control starts what is in the background with SIGINT ignored.
-    code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-    launcher = subprocess.Popen(
-        [sys.executable, "-c", code + HOROVODRUN[2], "-np", "1", *GRACE, *python(SLEEP)],
+# A shell without job control starts what is in the background with SIGINT ignored.
+BACKGROUND = """
+import fcntl, signal, sys, termios
+if terminal := int(sys.argv.pop()):
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+"""
+
+
+def in_the_background(job: Job, terminal: int) -> subprocess.Popen[str]:
+    flags = ("-np", "1", *GRACE, *python(SLEEP), str(terminal))
+    return subprocess.Popen(
+        [sys.executable, "-c", BACKGROUND + HOROVODRUN[2], *flags],
         stdout=subprocess.PIPE,
         text=True,
         env=job.environment,
+        start_new_session=True,
+        pass_fds=(terminal,) if terminal else (),
     )
+
+
+def test_a_job_in_the_background_of_a_terminal_keeps_ignoring_ctrl_c(job: Job) -> None:
+    master, terminal = os.openpty()
+    launcher = in_the_background(job, terminal)
     assert launcher.stdout is not None
     with launcher:
         assert "ready" in launcher.stdout.readline()
@@ -217,6 +232,17 @@ def test_a_job_in_the_background_keeps_ignoring_ctrl_c(job: Job) -> None:
             launcher.wait(0.5)
         launcher.terminate()
         assert launcher.wait(LIMIT) == 143
+    os.close(terminal)
+    os.close(master)
+
+
+def test_a_job_in_the_background_of_a_batch_script_takes_sigint(job: Job) -> None:
+    launcher = in_the_background(job, 0)
+    assert launcher.stdout is not None
+    with launcher:
+        assert "ready" in launcher.stdout.readline()
+        launcher.send_signal(signal.SIGINT)
+        assert launcher.wait(LIMIT) == 130
 
 
 def test_a_killed_launcher_in_the_middle_of_a_start_leaves_nothing(job: Job) -> None:

@@ -140,6 +140,7 @@ def _start(arguments: Sequence[str], prog: str) -> int:
     from sirtaki.launch.processes.guarding.process import guardian_ahead
 
     _prepare_streams()
+    _heed_signals()
     # Imported modules stay; collecting garbage among them would take a tenth of the time.
     gc.disable()
     with guardian_ahead():
@@ -164,6 +165,28 @@ def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character must not end the job.
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+
+
+def _heed_signals() -> None:
+    """Stop ignoring SIGINT and SIGHUP if no terminal can send them.
+
+    A shell that starts us in the background, and nohup, protect us from their terminal. In a batch
+    job there is none: whoever sends these signals there means us.
+    """
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    ignored = [number for number in handlers if signal.getsignal(number) is signal.SIG_IGN]
+    if ignored and not _has_terminal():
+        for number in ignored:
+            signal.signal(number, handlers[number])
+
+
+def _has_terminal() -> bool:
+    """Return whether this process has a controlling terminal."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _read(command: Callable[[], int]) -> int:

@@ -230,7 +230,10 @@ def test_many_logs_are_drawn_into_one_picture(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "error"),
     [
-        (["empty.log", "out.png"], "plot: there are no curves in {}/empty.log"),
+        (
+            ["empty.log", "out.png"],
+            "plot: there are no curves in {}/empty.log: give the log of a training",
+        ),
         (["none.log", "out.png"], "plot: cannot read {}/none.log: No such file or directory"),
         (["bvlc.log", "out.txt"], "plot: {}/out.txt: plot writes .png, .svg and .pdf"),
         (["bvlc.log", "x/out.png"], "plot: cannot write {}/x/out.png: No such file or directory"),

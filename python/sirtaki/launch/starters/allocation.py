@@ -75,7 +75,7 @@ def _take_allocation(flags: Flags, environ: Mapping[str, str]) -> tuple[Flags, A
     with reported():
         scheduler.require_launcher(environ)
     if wanted is not None:
-        found = found._replace(hosts=narrow(found.hosts, wanted))
+        found = found._replace(hosts=narrow(found.hosts, wanted, scheduler.cure))
     slots = sum(host.slots for host in found.hosts)
     size = slots if flags.num_proc is None else flags.num_proc
     flags = flags.but(num_proc=size)
@@ -121,11 +121,11 @@ def _is_here(hosts: list[Host]) -> bool:
     return is_part(hosts, here) or any(is_local(host.name) for host in hosts)
 
 
-def narrow(hosts: Sequence[Host], wanted: Sequence[Host]) -> list[Host]:
+def narrow(hosts: Sequence[Host], wanted: Sequence[Host], cure: str = "") -> list[Host]:
     """Return the requested part of an allocation, with the allocation's names.
 
     Names are the same when they are equal up to the first dot. Raises LaunchError for a host that
-    is not in the allocation, or has fewer slots there.
+    is not in the allocation, or has fewer slots there. cure: how the job gets more slots.
     """
     given = {_short(host.name): host for host in hosts}
     named = (
@@ -143,7 +143,7 @@ def narrow(hosts: Sequence[Host], wanted: Sequence[Host]) -> list[Host]:
         if host.slots > there.slots:
             raise LaunchError(
                 f"{host.slots} slots are asked for on {host.name}, and the scheduler gave "
-                f"{there.slots}: ask it for more, or leave -H out"
+                f"{there.slots}: {cure or 'ask it for more'}, or ask for fewer slots there"
             )
         narrowed.append(Host(there.name, host.slots))
     return narrowed

@@ -114,7 +114,9 @@ class ModuleWriter:
     def _piece(self, place: Place) -> Piece:
         emitter = emitter_of(place.layer.proto.type)
         if emitter is None:
-            raise place.layer.error("this type of layer is not converted to PyTorch")
+            raise place.layer.error(
+                "this type of layer is not converted to PyTorch: end the net before it"
+            )
         return emitter(place)
 
     def _write(self, piece: Piece, attribute: str) -> None:

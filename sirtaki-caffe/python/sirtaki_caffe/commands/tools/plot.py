@@ -85,7 +85,7 @@ def plot(logs: dict[str, Curves], output: Path) -> None:
     """
     panels = {name: lines for name, lines in _panels(logs).items() if lines}
     if not panels:
-        raise CaffeError(f"there are no curves in {', '.join(logs)}")
+        raise CaffeError(f"there are no curves in {', '.join(logs)}: give the log of a training")
     if output.suffix == ".svg":
         with written_beside(output) as beside:
             beside.write_text(svg_of(panels), encoding="utf-8")
