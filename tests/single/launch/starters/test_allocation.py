@@ -490,5 +490,5 @@ def test_more_ranks_than_slots_on_several_hosts_are_refused_with_the_cure(
 def test_hosts_outside_of_the_allocation_are_refused() -> None:
     with pytest.raises(LaunchError, match="n3 is not one of the hosts of this job: n1:2"):
         narrow([Host("n1", 2)], [Host("n1", 1), Host("n3", 1)])
-    with pytest.raises(LaunchError, match="3 slots are asked for on n1, .* gave 2: raise -n, or"):
+    with pytest.raises(LaunchError, match=r"3 slots are asked for on n1, .* gave 2: raise -n, or"):
         narrow([Host("n1", 2)], [Host("n1", 3)], "raise -n")
