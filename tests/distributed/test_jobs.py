@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -218,3 +219,28 @@ print("ended\\n", end="", flush=True)
 """
     done = forks.run(program, 3)
     assert done.stdout.count("ended\n") == 3, done.stdout + done.stderr
+
+
+IN_A_GROUP = """
+import os, subprocess, sys, time, torch, torch.distributed as dist
+dist.init_process_group("sirtaki")
+group = dist.new_group()
+dist.all_reduce(torch.ones(4), group=group)
+if dist.get_rank() == 1:
+    time.sleep(2)  # until rank 0 counts as blocked
+    for command in ("hang", "ps"):
+        ask = [sys.executable, "-m", "sirtaki.launch.cli", command, str(os.getpid())]
+        print(subprocess.run(ask, capture_output=True, text=True, check=True).stdout, flush=True)
+dist.all_reduce(torch.ones(4), group=group)
+dist.destroy_process_group()
+"""
+
+
+def test_an_operation_of_a_group_is_reported_in_that_group_alone(forks: Forks) -> None:
+    done = forks.run(IN_A_GROUP)
+    assert done.statuses == [0, 0], done.stderr
+    hang, _, ps = done.stdout.partition("group 0 (ranks 0-1):")
+    assert re.findall(r"allreduce 'noname.1' of (group \d) has waited", hang) == ["group 1"]
+    of_world, of_group = ps.split("group 1 (ranks 0-1):")
+    assert "in no operation yet" in of_world
+    assert re.search(r"rank 0: .* 'noname.1'.*\n.*allreduce 'noname.0'", of_group)

@@ -214,8 +214,14 @@ class TestSteps:
             with pytest.raises(ValueError, match="no steps in the trace: a rank has"):
                 steps_of(none)
         different = made(*((n, n + 1, n + 1, 400) for n in range(9)), steps=1)
-        with pytest.raises(ValueError, match="has 9 operations, and no name of them returns"):
+        with pytest.raises(ValueError, match=r"has 9 operations, .* returns .*; record more steps"):
             steps_of(different)
+
+    def test_operations_of_torch_distributed_have_no_names(self) -> None:
+        one = rank(0)
+        one.operations[:] = [operation(f"noname.{step}", 1, 2, 3) for step in range(9)]
+        with pytest.raises(ValueError, match=r"torch\.distributed have no names: use hvd"):
+            steps_of(Trace("cafe", [one]))
 
 
 WAKING = Cores(1.0, 1.0).waking

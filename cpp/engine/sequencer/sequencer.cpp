@@ -388,7 +388,9 @@ bool Sequencer::fail_if_abandoned(Pending& pending) {
     if (who.size() == 0 || pending.reported.contains_any(who)) continue;
     fail(*reports_.take(pending), ErrorCode::kPeerLost,
          "rank " + std::to_string(rank) + options_.host_text(rank) +
-             " left the group without submitting it; end the group on all ranks together");
+             " left the group without submitting it; look for its own error message, or end the "
+             "group on "
+             "all ranks together");
     return true;
   }
   return false;

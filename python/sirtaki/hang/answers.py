@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -156,15 +156,12 @@ def job_of(answers: Iterable[RankAnswer]) -> Job:
     answers = list(answers)
     hosts: list[str] = max((answer["hosts"] for answer in answers), key=len, default=[])
     found.ranks = {rank: Rank(rank, host) for rank, host in enumerate(hosts)}
-    numbers: dict[str, dict[int, int]] = {}
     for answer in answers:
         found.ranks[answer["rank"]] = _rank_of(answer)
-        for world in answer.get("work") or ():
-            numbers.setdefault(world["key"], {})[world["rank"]] = answer["rank"]
     seen: set[tuple[str, int]] = set()
+    for world, of_job in numbered_worlds(answers, len(found.ranks)):
+        _add_world(found, world, of_job, seen)
     for answer in answers:
-        for world in answer.get("work") or ():
-            _add_world(found, world, numbers[world["key"]], seen)
         for key, unfinished in (answer.get("place") or ThreadPlace()).get("device", {}).items():
             one = found.ranks[answer["rank"]]
             given = {each.asked for each in one.open}
@@ -192,13 +189,27 @@ def _rank_of(answer: RankAnswer) -> Rank:
     )
 
 
-def _add_world(
-    job: Job, world: WorldWork, numbers: Mapping[int, int], seen: set[tuple[str, int]]
-) -> None:
-    """Add what one rank knows of a world. numbers: of the job's ranks, by those of the world."""
-    key = world["key"]
-    of_job = numbering(world, len(job.ranks), numbers)
+def numbered_worlds(
+    answers: Sequence[RankAnswer], ranks: int
+) -> Iterator[tuple[WorldWork, Callable[[int], int | None]]]:
+    """Give what each answer knows of each world, with its `numbering`. ranks: of the job."""
+    numbers: dict[str, dict[int, int]] = {}
+    for answer in answers:
+        for world in answer.get("work") or ():
+            numbers.setdefault(world["key"], {})[world["rank"]] = answer["rank"]
+    for answer in answers:
+        for world in answer.get("work") or ():
+            yield world, numbering(world, ranks, numbers[world["key"]])
 
+
+def _add_world(
+    job: Job,
+    world: WorldWork,
+    of_job: Callable[[int], int | None],
+    seen: set[tuple[str, int]],
+) -> None:
+    """Add what one rank knows of a world. of_job: its `numbering`."""
+    key = world["key"]
     job.labels[key] = world["label"]
     for number, members in world["sets"].items():
         if (key, int(number)) in job.members:

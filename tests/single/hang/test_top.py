@@ -72,6 +72,18 @@ def test_the_rank_that_others_wait_for_is_marked() -> None:
     ]
 
 
+def test_what_a_rank_does_in_several_groups_is_added_up() -> None:
+    answers = [rated(0, 0.7), rated(1, 0.1)]
+    for one in answers:
+        (world,) = one["work"]
+        (told,) = world["ranks"]
+        slow = {**told, "step": 0.5, "operations": 2.0, "bytes": 1 << 20, "communicating": 0.9}
+        one["work"].append({**world, "key": "part", "whole": False, "ranks": [slow]})
+    row = view("job", job_of(answers), answers, {})["ranks"][0]
+    assert (row["step"], row["operations"], row["bytes"]) == (0.02, 102.0, 4 << 20)
+    assert (row["communicating"], row["waiting"]) == (0.9, 0.7)
+
+
 @pytest.mark.parametrize(
     ("stage", "peer", "does"),
     [

@@ -70,8 +70,8 @@ class Doing:
 
     operation, tensor: as in messages; for a message ``send`` or ``receive`` and its tag; empty
     before the first operation. stage: as in `Operation`, or ``gone`` from the world. waits: None if
-    it waits for no particular rank. seconds: the time in that stage, or since its end. completed:
-    the number of completed operations. blocked: the seconds for which a thread of its process has
+    it waits for no particular rank. seconds: the time in that stage, or since its end. open,
+    completed: the numbers of operations. blocked: the seconds for which a thread of its process has
     been blocked in it without progress; 0 for none or under a second. exposed: the seconds since
     ``init()`` that threads were blocked in calls that wait. calls: the number of requests for a
     result, blocked or not.
@@ -82,6 +82,7 @@ class Doing:
     tensor: str
     waits: Waiting | None
     seconds: float
+    open: int
     completed: int
     blocked: float
     exposed: float
@@ -132,6 +133,7 @@ def _doing(state: _core.RankState) -> Doing | None:
         tensor=state.tensor,
         waits=_waiting(state.phase, state.peer, state.chunk, state.seconds),
         seconds=state.seconds,
+        open=state.open,
         completed=state.completed,
         blocked=state.blocked_seconds,
         exposed=state.exposed_seconds,
@@ -202,14 +204,19 @@ def work(engine: _core.Engine, own: int, question: Question, leads: bool) -> lis
 
 def _work_of(state: RankState, doing: Doing) -> RankWork:
     ended = [one for one in state.operations if one.ended is not None and one.number]
-    far = [] if state.operations or doing.stage not in _OPEN_STAGES else [_told(doing)]
-    names = dict.fromkeys(f"{one.kind} '{one.name}'" for one in reversed(ended))
+    names = [f"{one.kind} '{one.name}'" for one in ended]
+    idle = min((one.ended for one in ended if one.ended is not None), default=None)
+    far: list[OpenOperation] = []
+    if not state.operations and doing.open:  # else it is blocked in another world
+        far = [_told(doing)] if doing.stage in _OPEN_STAGES else []
+    elif not state.operations and doing.stage in ("done", "failed"):
+        names, idle = [f"{doing.operation} '{doing.tensor}'"], doing.seconds
     return {
         "rank": state.rank,
         "gone": doing.stage == "gone",
         "completed": doing.completed,
-        "idle": min((one.ended for one in ended if one.ended is not None), default=None),
-        "ended": list(names)[::-1],
+        "idle": idle,
+        "ended": list(dict.fromkeys(reversed(names)))[::-1],
         "open": [_open_of(one) for one in state.open[:_MOST_OPEN]] + far,
     }
 

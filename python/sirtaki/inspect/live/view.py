@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sirtaki.hang.analysis import analyse
-from sirtaki.hang.answers import Job, compare, exposed_share, job_of
+from sirtaki.hang.answers import Job, compare, exposed_share, job_of, numbered_worlds
 from sirtaki.hang.report import doing, spans
 from sirtaki.questions.asking import ask_launcher
 from sirtaki.questions.collect import collect
-from sirtaki.questions.messages import Question, RankAnswer, RankWork
+from sirtaki.questions.messages import Question, RankAnswer
 
 # Shares of the time, as in `sirtaki trace report`.
 SHARES = ("COMPUTE", "EXPOSED", "COMM", "WAIT")
 HEADINGS = ("RANK", "STEP", *SHARES, "CPU", "BYTES/S", "MEMORY", "DOES")
 _RATES = ("step", "operations", "bytes", "communicating", "waiting")
+_ADDED = ("operations", "bytes", "exposed", "calls", "completed")
+_COVERED = ("communicating", "waiting")
 _FIRST_SECONDS = 0.5
 
 
@@ -43,7 +45,7 @@ class Looks:
         self._note = note
         self._lock = threading.Lock()
         self._before: Job | None = None
-        self._states: Mapping[int, RankWork] = {}
+        self._states: Mapping[int, Mapping[str, Any]] = {}
         self._at = 0.0
         self._seen: dict[str, Any] | None = None
 
@@ -78,22 +80,37 @@ class Looks:
         self._states = states_of(answers)
 
 
-def states_of(answers: Iterable[RankAnswer]) -> dict[int, RankWork]:
-    """Return by rank what the ranks reported about themselves and others of their host."""
-    return {
-        state["rank"]: state
-        for answer in answers
-        for world in answer.get("work") or ()
-        if world["whole"]
-        for state in world["ranks"]
-    }
+def states_of(answers: Sequence[RankAnswer]) -> dict[int, Mapping[str, Any]]:
+    """Return by rank what the ranks reported about themselves and others of their host.
+
+    What a rank does in several groups is added up.
+    """
+    hosts = max((len(answer["hosts"]) for answer in answers), default=0)
+    found: dict[int, Mapping[str, Any]] = {}
+    seen: set[tuple[str, int]] = set()
+    for world, of_job in numbered_worlds(answers, hosts):
+        for state in world["ranks"]:
+            rank, where = of_job(state["rank"]), (world["key"], state["rank"])
+            if rank is not None and where not in seen:
+                seen.add(where)
+                found[rank] = _joined(found[rank], state) if rank in found else state
+    return found
+
+
+def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add up what a rank does in two groups; the step is that of the busier one."""
+    joined = dict(max(one, other, key=lambda each: each.get("operations") or 0.0))
+    for name in joined.keys() & {*_ADDED, *_COVERED}:
+        values = [value for each in (one, other) if (value := each.get(name)) is not None]
+        joined[name] = (sum if name in _ADDED else max)(values) if values else None
+    return joined
 
 
 def view(
     job: str,
     found: Job,
     answers: Sequence[RankAnswer],
-    earlier: Mapping[int, RankWork],
+    earlier: Mapping[int, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Return what `--json` prints.
 
@@ -118,7 +135,7 @@ def view(
     slowest = _slowest(rates)
     ranks = []
     for rank, one in sorted(found.ranks.items()):
-        told: Mapping[str, Any] = rates.get(rank, {})
+        told = rates.get(rank, {})
         known = {name: told.get(name) for name in _RATES}
         exposed = None
         if rank in rates and rank in earlier:
@@ -153,7 +170,7 @@ def _parts_of(answers: Iterable[RankAnswer]) -> dict[int, int]:
     }
 
 
-def _slowest(rates: Mapping[int, RankWork]) -> int | None:
+def _slowest(rates: Mapping[int, Mapping[str, Any]]) -> int | None:
     """Return the rank that waits least, if the others wait for a tenth of the time or more."""
     waiting = {
         rank: share for rank, one in rates.items() if (share := one.get("waiting")) is not None

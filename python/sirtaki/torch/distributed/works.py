@@ -116,7 +116,8 @@ class Work(PythonWork):
 
     def conclude(self) -> None:
         """Wait until the engine is done, and do the remaining steps."""
-        self._engine.wait(self._handle)
+        if not self._handle.done():  # else it would count as a call that waited
+            self._engine.wait(self._handle)
         with self._lock:
             if self._concluded:
                 return
