@@ -183,10 +183,11 @@ void Agreement::receive_states(Reader& states) {
 void Agreement::receive_shutdown(int rank) {
   const std::string who = rank == context_.rank ? "this rank" : context_.name_of(rank);
   if (!ended_) {
-    ended_ = Error(ErrorCode::kInternal,
-                   "the world has been shut down: " + who +
-                       " left (its script ended, it raised an exception, or it called shutdown()); "
-                       "let every rank run the same number of steps, or use join()");
+    ended_ =
+        Error(ErrorCode::kInternal,
+              "the world has been shut down: " + who +
+                  " left (its script ended, it raised an exception, or it called shutdown()); "
+                  "let every rank run the same number of steps, or use join(), which Keras lacks");
   }
   for (const auto& entry : negotiation_.drop()) listener_.refuse(*entry, *ended_);
   control_.drop_up();

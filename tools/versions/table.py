@@ -94,7 +94,7 @@ SPARK = ("pyspark", "pandas<3", "pyarrow", PINNED_TORCH, "lightning")
 ENVIRONMENTS = (
     Environment("PyTorch", "oldest", ("torch==2.4.0",), OLDEST, ("`hvd`", "one process")),
     # The oldest whose groups can be ours.
-    Environment("PyTorch", "between", ("torch==2.7.0",), OLDEST, ALL_OF_TORCH),
+    Environment("PyTorch", "between", ("torch==2.7.0",), OLDEST, (*TORCH, "jobs")),
     Environment("PyTorch", "pinned", (PINNED_TORCH, "keras"), PINNED,
                 (*ALL_OF_TORCH, "Keras on PyTorch")),
     Environment("PyTorch", "newest", ("torch", "keras"), ENDS, (*TORCH, "Keras on PyTorch")),

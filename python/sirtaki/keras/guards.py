@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Any
 
 from sirtaki.checkpoint import Array, Guards
@@ -25,9 +26,13 @@ class _Guarded(KerasFramework):
     """Guards look at tensors and variables, too, which are no part of checkpoints."""
 
     def capture(self, value: Any) -> Any:
-        # A model comes with its optimizer.
-        whole = isinstance(value, keras.Model)
-        return (None if whole else named_variables(value)) or super().capture(value)
+        if not isinstance(value, keras.Model):
+            return named_variables(value) or super().capture(value)
+        # A model comes with its optimizer, whose variables follow.
+        names = [f" ({getattr(each, 'path', each.name)})" for each in value.variables]
+        arrays = super().capture(value)["variables"]
+        named = zip_longest(names, arrays, fillvalue="")
+        return {f"variables[{i}]{name}": array for i, (name, array) in enumerate(named)}
 
     def is_object(self, value: Any) -> bool:
         return hasattr(value, "variables") or super().is_object(value)

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sirtaki
 from sirtaki.interface import both_versions
@@ -173,7 +173,8 @@ def _heed_signals() -> None:
     A shell that starts us in the background, and nohup, protect us from their terminal. In a batch
     job there is none: whoever sends these signals there means us.
     """
-    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    handlers: dict[int, Any] = {signal.SIGINT: signal.default_int_handler}
+    handlers[signal.SIGHUP] = signal.SIG_DFL
     ignored = [number for number in handlers if signal.getsignal(number) is signal.SIG_IGN]
     if ignored and not _has_terminal():
         for number in ignored:

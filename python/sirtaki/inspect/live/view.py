@@ -99,7 +99,8 @@ def states_of(answers: Sequence[RankAnswer]) -> dict[int, Mapping[str, Any]]:
 
 def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
     """Add up what a rank does in two groups; the step is that of the busier one."""
-    joined = dict(max(one, other, key=lambda each: each.get("operations") or 0.0))
+    is_less = (one.get("operations") or 0.0) < (other.get("operations") or 0.0)
+    joined = dict(other if is_less else one)
     for name in joined.keys() & {*_ADDED, *_COVERED}:
         values = [value for each in (one, other) if (value := each.get(name)) is not None]
         joined[name] = (sum if name in _ADDED else max)(values) if values else None

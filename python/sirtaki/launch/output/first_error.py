@@ -126,7 +126,7 @@ class Errors:
         # All errors only report that another rank left, which may have printed why.
         blamed = self._last[spoke[0]].blamed if spoke else None
         lines = () if blamed is None else tuple(self._last_lines.get(blamed, ()))
-        if blamed is not None and not lines and blamed not in ends:
+        if blamed is not None and blamed not in ends:
             return FirstError(blamed, _ENDED_WELL)
         return FirstError(blamed, lines[-1], lines) if blamed is not None and lines else None
 

@@ -14,6 +14,9 @@ _CHAINS = (
     "During handling of the above exception, another exception occurred:",
 )
 _MOST_REST = 30
+# TensorFlow lists where a node of the graph was defined before it says what failed.
+_MOST_REST_OF_A_GRAPH = 200
+_OF_A_GRAPH = "Graph execution error:"
 # The limits of a traceback that does not end: that of a deep recursion with several errors, which
 # Python prints in full, has some hundred lines.
 _MOST_LINES = 4096
@@ -59,7 +62,11 @@ class Traceback(NamedTuple):
     @property
     def error(self) -> str:
         """The exception's class and the first line of its message."""
-        return self.lines[-1].rstrip()
+        error = self.lines[-1].rstrip()
+        if error.endswith(_OF_A_GRAPH):
+            causes = [line.rstrip() for line in self.rest if re.match(r"[\w.]+Error: ", line)]
+            return causes[-1] if causes else error
+        return error
 
     @property
     def key(self) -> str:
@@ -135,7 +142,9 @@ class TracebackFinder:
             return self._begin_another(line, text)
         elif self._complete:
             self._rest.append(line)
-            return self.release() if len(self._rest) == _MOST_REST else []
+            of_a_graph = self._lines[-1].rstrip().endswith(_OF_A_GRAPH)
+            most = _MOST_REST_OF_A_GRAPH if of_a_graph else _MOST_REST
+            return self.release() if len(self._rest) == most else []
         elif text and (text.startswith(" ") or self._may_end_with(text)):
             self._lines.append(line)
             self._complete = not text.startswith(" ")

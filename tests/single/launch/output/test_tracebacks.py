@@ -239,6 +239,19 @@ def test_a_rank_that_ended_well_too_early_is_named() -> None:
     assert first((1, LEFT), failed=(0, 1)) == expected
 
 
+def test_the_cause_is_found_behind_where_the_nodes_of_a_graph_were_defined() -> None:
+    head, cause = LEFT.split("HorovodInternalError: ")
+    nodes = "Detected at node Sum defined at (most recent call last):\n" + '  File "a.py"\n' * 99
+    rest = f"\n{nodes}\nHorovodInternalError: {cause}"
+    text = f"{head}errors_impl.AbortedError: Graph execution error:\n{rest}"
+    [whole] = found(text)
+    assert isinstance(whole, Traceback)
+    errors = Errors()
+    errors.take(0, whole)
+    expected = FirstError(2, "it ended with exit code 0 while other ranks still needed it")
+    assert errors.first((0, 1), ()) == expected
+
+
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_who_prints_that_it_lost_another_is_a_victim_though_it_caught_the_error(
     stream: str,
