@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sirtaki import _core
 from sirtaki.questions.messages import OpenOperation, Question, RankWork, Rates
+from sirtaki.rendezvous.words import write_numbers
 
 
 class Waiting(NamedTuple):
@@ -122,6 +124,24 @@ def states(engine: _core.Engine, last: int, patience: float) -> list[RankState]:
         RankState(rank, _doing(state), [_operation(one, now) for one in found])
         for rank, state, found in engine.snapshot(last, patience)
     ]
+
+
+def shown(
+    worlds: Sequence[tuple[str, Sequence[int], _core.Engine]], last: int, patience: float
+) -> list[str]:
+    """Return the activity of every rank in words, below the name of its world if there are several.
+
+    Args:
+        worlds: The label of each, the numbers of its ranks in the job, and its engine.
+        last: As for `states`.
+        patience: As for `states`.
+    """
+    found = []
+    for label, members, engine in worlds:
+        if label and len(worlds) > 1:
+            found.append(f"{label} (ranks {write_numbers(members)}):" if members else f"{label}:")
+        found += map(str, states(engine, last, patience))
+    return found
 
 
 def _doing(state: _core.RankState) -> Doing | None:

@@ -28,7 +28,6 @@ from sirtaki.questions.messages import WORK, EndedWorld, OpenOperation, Question
 from sirtaki.rendezvous.host import presence
 from sirtaki.rendezvous.network.tcp_socket import silent_seconds
 from sirtaki.rendezvous.threads import Living
-from sirtaki.rendezvous.words import write_numbers
 from sirtaki.rendezvous.world import start
 from sirtaki.rendezvous.world.attempts import Attempts
 from sirtaki.rendezvous.world.join import Joined, JoinSettings
@@ -297,16 +296,11 @@ class World:
         return _work(Question.RECORDS)
 
     def _states(self) -> list[str]:
-        from sirtaki.core.world.snapshot import states  # most processes never need it
+        from sirtaki.core.world.snapshot import shown  # most processes never need it
 
         others = [each for each in _worlds if each is not self and not each.closed]
-        found = []
-        for world in (self, *others):
-            if others and world.label:
-                of = f" (ranks {write_numbers(world.members)})" if world.members else ""
-                found.append(f"{world.label}{of}:")
-            found += map(str, states(world.engine, _OPERATIONS, _PATIENCE_SECONDS))
-        return found
+        worlds = [(each.label, each.members, each.engine) for each in (self, *others)]
+        return shown(worlds, _OPERATIONS, _PATIENCE_SECONDS)
 
     def _end_meeting(self) -> None:
         if self._meeting is not None:
