@@ -187,7 +187,7 @@ void Agreement::receive_shutdown(int rank) {
         Error(ErrorCode::kInternal,
               "the world has been shut down: " + who +
                   " left (its script ended, it raised an exception, or it called shutdown()); "
-                  "let every rank run the same number of steps, or use join(), which Keras lacks");
+                  "let every rank run the same number of steps, or use join() where there is one");
   }
   for (const auto& entry : negotiation_.drop()) listener_.refuse(*entry, *ended_);
   control_.drop_up();

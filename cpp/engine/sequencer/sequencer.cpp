@@ -389,8 +389,7 @@ bool Sequencer::fail_if_abandoned(Pending& pending) {
     fail(*reports_.take(pending), ErrorCode::kPeerLost,
          "rank " + std::to_string(rank) + options_.host_text(rank) +
              " left the group without submitting it; look for its own error message, or end the "
-             "group on "
-             "all ranks together");
+             "group on all ranks together");
     return true;
   }
   return false;

@@ -142,8 +142,8 @@ def _of_names(diagnosis: Diagnosis) -> str:
         early = first if known[1] else second
         return (
             f"rank {early.rank} has come to {names[0] if known[1] else names[1]}, which no rank "
-            "had come to before, while others go on: uneven data, for which there is join(), but "
-            "not in Keras; or an exception that was caught has ended its loop"
+            "had come to before, while others go on: uneven data, for which there is join() "
+            "(not in Keras and JAX); or an exception that was caught has ended its loop"
         )
     told = f": {_at(places[0])}, and {_at(places[1])}" if len(places) == 2 else ""
     return f"control flow depends on the rank: they wait in {shown}{told}"
