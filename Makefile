@@ -428,8 +428,9 @@ lint-aarch64: $(REQUIREMENTS)
 	else \
 	  $(BIN)/cmake -S . -B build/aarch64 -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
 	    -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_BUILD_TYPE=Debug \
-	    -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_CXX_COMPILER=$(AARCH64_CXX) --log-level=WARNING && \
-	  $(BIN)/cmake --build build/aarch64 --target sirtaki_core; \
+	    -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DCMAKE_CXX_COMPILER=$(AARCH64_CXX) --log-level=WARNING \
+	    -DSIRTAKI_BENCHMARKS=ON && \
+	  $(BIN)/cmake --build build/aarch64 --target sirtaki_control_plane; \
 	fi
 
 format: $(REQUIREMENTS)

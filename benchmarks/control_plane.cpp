@@ -115,6 +115,17 @@ size_t alltoall_bytes(World& world) {
   return static_cast<size_t>(world.size()) * (message.size() + world.last_bytes());
 }
 
+/// Hears nothing.
+struct Deaf final : Negotiation::Listener {
+  void receive_batch(std::vector<Item> /*items*/) override {}
+  void receive_refusal(const Entry& /*entry*/, const Error& /*error*/) override {}
+  void receive_flush(std::string_view /*answer*/) override {}
+  void receive_tune(int64_t /*chunk_bytes*/) override {}
+  void receive_meet(int /*rank*/) override {}
+  void receive_shutdown(int /*rank*/) override {}
+  void receive_states(Reader& /*states*/) override {}
+};
+
 /// Bytes that the control plane of one rank allocates with an operation under way: of rank 0, of
 /// the leader just below it, of another rank.
 struct Memory {
@@ -128,7 +139,8 @@ Memory measure_memory(int hosts, int per_host) {
   const size_t before = allocated();
   const HostMap map(spread(hosts, per_host));
   const ProcessSets sets(map.size());
-  const Negotiation negotiation(0, sets, {});
+  Deaf deaf;
+  const Negotiation negotiation(0, sets, deaf);
   memory.rank = allocated() - before;
   Sequencer sequencer(map, {}, [](const Recipients&, std::string_view) {});
   Request request;

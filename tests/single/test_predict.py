@@ -217,10 +217,10 @@ class TestSteps:
         with pytest.raises(ValueError, match=r"has 9 operations, .* returns .*; record more steps"):
             steps_of(different)
 
-    def test_operations_of_torch_distributed_have_no_names(self) -> None:
+    def test_operations_without_names_make_no_steps(self) -> None:
         one = rank(0)
         one.operations[:] = [operation(f"noname.{step}", 1, 2, 3) for step in range(9)]
-        with pytest.raises(ValueError, match=r"torch\.distributed have no names: use hvd"):
+        with pytest.raises(ValueError, match=r"torch\.distributed cannot have names: use hvd"):
             steps_of(Trace("cafe", [one]))
 
 

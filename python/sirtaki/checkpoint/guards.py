@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping, ValuesView
@@ -41,11 +42,14 @@ class Guards:
             DivergedError: Ranks differ from most others; on all ranks.
             HorovodInternalError: A rank was lost.
         """
-        own = {name: self._hash(leaf) for name, leaf in self._arrays(value)}
+        arrays = [(_place_of(name), name, self._hash(leaf)) for name, leaf in self._arrays(value)]
+        own = {place: hashed for place, _, hashed in arrays}
         who = socket.gethostname()
         told = allgather_object((own, who), "guards.equal") if world.is_initialized() else []
         if any(hashes != own for hashes, _ in told):
-            raise DivergedError(_difference([each[0] for each in told], [each[1] for each in told]))
+            names = {place: name for place, name, _ in arrays}
+            hashes, hosts = [each[0] for each in told], [each[1] for each in told]
+            raise DivergedError(_difference(hashes, hosts, names))
 
     def require_finite(self, value: Any) -> None:
         """Check for infinities and NaNs on this rank alone.
@@ -99,6 +103,11 @@ def named_variables(value: Any) -> dict[str, Any] | None:
     return {f"variables[{index}] ({each.name})": each for index, each in enumerate(variables)}
 
 
+def _place_of(name: str) -> str:
+    """Return a name of `named_variables` without its variable's: Keras counts layers by rank."""
+    return re.sub(r"^(variables\[\d+\]) \(.*\)$", r"\1", name)
+
+
 def not_finite(name: str) -> NotFiniteError:
     """Return the error for an array of this rank."""
     rank = world.rank() if world.is_initialized() else 0
@@ -108,8 +117,8 @@ def not_finite(name: str) -> NotFiniteError:
     )
 
 
-def _difference(hashes: list[dict[str, bytes]], hosts: list[str]) -> str:
-    """Describe which ranks differ from most others, and in which arrays."""
+def _difference(hashes: list[dict[str, bytes]], hosts: list[str], names: Mapping[str, str]) -> str:
+    """Describe which ranks differ from most others, and in which arrays; names: by their places."""
     keys = [tuple(each.items()) for each in hashes]
     usual, count = Counter(keys).most_common(1)[0]
     different = [rank for rank, key in enumerate(keys) if key != usual]
@@ -118,6 +127,6 @@ def _difference(hashes: list[dict[str, bytes]], hosts: list[str]) -> str:
     ranks = ", ".join(f"{rank} ({hosts[rank]})" for rank in different)
     which = f"differ from {count} others" if count > 1 else "differ from rank 0"
     return (
-        f"ranks {ranks} {which}, first in {name}: go on from the last checkpoint without the hosts "
-        "that are named, or look for what these ranks did differently"
+        f"ranks {ranks} {which}, first in {names.get(name, name)}: go on from the last "
+        "checkpoint without the hosts that are named, or look for what these ranks did differently"
     )

@@ -199,7 +199,17 @@ def report(error: BaseException, step: int) -> None:
     """
     if _Process.applicant is not None:
         with contextlib.suppress(OSError):
-            _Process.applicant.report(f"{type(error).__name__}: {error}".partition("\n")[0], step)
+            _Process.applicant.report(_first_line(error), step)
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the class and the first line of an error.
+
+    In a graph of TensorFlow each error has the same first line, and its cause in a later one.
+    """
+    first, *rest = f"{type(error).__name__}: {error}".split("\n")
+    causes = [line for line in rest if line.partition(": ")[0].endswith("Error")]
+    return causes[-1] if causes and first.endswith("Graph execution error:") else first
 
 
 def await_giving_up() -> None:

@@ -289,13 +289,14 @@ def exposed_share(before: Mapping[str, Any], now: Mapping[str, Any]) -> float | 
         now: The same in the second one.
 
     Returns:
-        None if operations completed without a call that waited: then the framework waits in its
-        own code, as compiled functions of TensorFlow and JAX do. None also for another process.
+        None if most operations completed without a call that waited: then the framework waits in
+        its own code, as compiled functions of TensorFlow and JAX do, and DDP. None also for another
+        process.
     """
     if "calls" not in before or "calls" not in now:
         return None  # the question did not ask for them
     calls, ended = now["calls"] - before["calls"], now["completed"] - before["completed"]
     seconds = now["at"] - before["at"]
-    if calls < 0 or seconds <= 0 or (calls == 0 and ended > 0):
+    if calls < 0 or seconds <= 0 or 2 * calls < ended:
         return None
     return float(min(1.0, max(0.0, (now["exposed"] - before["exposed"]) / seconds)))

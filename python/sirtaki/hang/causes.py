@@ -46,7 +46,7 @@ def _of_a_process(diagnosis: Diagnosis) -> str:
     for one in _each(diagnosis, lambda one: one.gone):
         return (
             f"rank {one.rank} has left: it had fewer batches, its script has ended, or it has "
-            "called shutdown(); let it join()"
+            "called shutdown(); let it join() where there is join()"
         )
     for one in _each(diagnosis, lambda one: one.silent):
         return f"rank {one.rank} {one.silent}"
@@ -120,12 +120,13 @@ def _of_names(diagnosis: Diagnosis) -> str:
         return ""
     first, second = (_asking(diagnosis, name) for name in names)
     shown = f"{diagnosis.job.label(names[0])} and {diagnosis.job.label(names[1])}"
-    elastic = [name.name.startswith("elastic.") for name in names]
-    if elastic[0] != elastic[1]:
-        one = second if elastic[0] else first
+    meets = [name.name.startswith("elastic.versions") for name in names]  # in a new world
+    if meets[0] != meets[1]:
+        one = second if meets[0] else first
         where = f" at {_at(_own(one))}" if _own(one) else ""
+        called = diagnosis.job.label(names[1] if meets[0] else names[0])
         return (
-            f"rank {one.rank} calls {names[1] if elastic[0] else names[0]}{where} while others "
+            f"rank {one.rank} calls {called}{where} while others "
             "exchange the elastic state: a process that joins later has a collective before the "
             "function of elastic.run, where it is alone: move it into the function"
         )
@@ -143,7 +144,7 @@ def _of_names(diagnosis: Diagnosis) -> str:
         return (
             f"rank {early.rank} has come to {names[0] if known[1] else names[1]}, which no rank "
             "had come to before, while others go on: uneven data, for which there is join() "
-            "(not in Keras and JAX); or an exception that was caught has ended its loop"
+            "where the framework has it; or an exception that was caught has ended its loop"
         )
     told = f": {_at(places[0])}, and {_at(places[1])}" if len(places) == 2 else ""
     return f"control flow depends on the rank: they wait in {shown}{told}"

@@ -29,8 +29,8 @@ class _Guarded(KerasFramework):
         if not isinstance(value, keras.Model):
             return named_variables(value) or super().capture(value)
         # A model comes with its optimizer, whose variables follow.
-        names = [f" ({getattr(each, 'path', each.name)})" for each in value.variables]
         arrays = super().capture(value)["variables"]
+        names = [f" ({getattr(each, 'path', each.name)})" for each in value.variables]
         named = zip_longest(names, arrays, fillvalue="")
         return {f"variables[{i}]{name}": array for i, (name, array) in enumerate(named)}
 

@@ -105,8 +105,13 @@ ELSEWHERE = {"stack": [["train.py", 50, "validate", "", True]]}
             "train.py:31, and train.py:50",
         ),
         (
-            waiting(1, 2, "elastic.versions", place=ELSEWHERE),
+            waiting(1, 2, "elastic.versions.sz", place=ELSEWHERE),
             "rank 0 calls allreduce 'grad' at train.py:31 while others exchange the elastic state",
+        ),
+        (
+            waiting(1, 2, "elastic.news", place=ELSEWHERE),
+            "control flow depends on the rank: they wait in allreduce 'grad' and allreduce "
+            "'elastic.news'",
         ),
         (
             waiting(1, 2, "loss", place=ELSEWHERE, told={"ended": ["allreduce 'grad'"]}),
@@ -122,7 +127,7 @@ ELSEWHERE = {"stack": [["train.py", 50, "validate", "", True]]}
             "ranks call allreduce 'grad' and allreduce 'loss' in a different order",
         ),
     ],
-    ids=["names", "control flow", "elastic", "uneven data", "order"],
+    ids=["names", "control flow", "elastic", "commit", "uneven data", "order"],
 )
 def test_ranks_that_wait_for_one_another_are_told_apart(other: dict[str, Any], cause: str) -> None:
     lines = lines_of(waiting(0, 2), other)

@@ -134,13 +134,20 @@ def shown(
     Args:
         worlds: The label of each, the numbers of its ranks in the job, and its engine.
         last: As for `states`.
-        patience: As for `states`.
+        patience: Seconds for all of them.
     """
     found = []
+    until = time.monotonic() + patience
     for label, members, engine in worlds:
-        if label and len(worlds) > 1:
-            found.append(f"{label} (ranks {write_numbers(members)}):" if members else f"{label}:")
-        found += map(str, states(engine, last, patience))
+        if len(worlds) > 1:
+            differ = list(members) != list(range(len(members)))
+            which = f", whose ranks are {write_numbers(members)} of the job" if differ else ""
+            found.append(f"{label or 'a world'}{which}:")
+        for state in states(engine, last, max(0.0, until - time.monotonic())):
+            doing = state.doing
+            # A rank reports in all of its worlds in what it is blocked.
+            elsewhere = doing is not None and not doing.open and doing.stage in _OPEN_STAGES
+            found.append(f"rank {state.rank}: in no operation" if elsewhere else str(state))
     return found
 
 
@@ -227,7 +234,7 @@ def _work_of(state: RankState, doing: Doing) -> RankWork:
     names = [f"{one.kind} '{one.name}'" for one in ended]
     idle = min((one.ended for one in ended if one.ended is not None), default=None)
     far: list[OpenOperation] = []
-    if not state.operations and doing.open:  # else it is blocked in another world
+    if not state.operations and doing.open:  # without any, it may be blocked in another world
         far = [_told(doing)] if doing.stage in _OPEN_STAGES else []
     elif not state.operations and doing.stage in ("done", "failed"):
         names, idle = [f"{doing.operation} '{doing.tensor}'"], doing.seconds

@@ -86,23 +86,19 @@ def states_of(answers: Sequence[RankAnswer]) -> dict[int, Mapping[str, Any]]:
     What a rank does in several groups is added up.
     """
     hosts = max((len(answer["hosts"]) for answer in answers), default=0)
-    found: dict[int, Mapping[str, Any]] = {}
-    seen: set[tuple[str, int]] = set()
+    found: dict[int, dict[str, Mapping[str, Any]]] = {}
     for world, of_job in numbered_worlds(answers, hosts):
         for state in world["ranks"]:
-            rank, where = of_job(state["rank"]), (world["key"], state["rank"])
-            if rank is not None and where not in seen:
-                seen.add(where)
-                found[rank] = _joined(found[rank], state) if rank in found else state
-    return found
+            if (rank := of_job(state["rank"])) is not None:
+                found.setdefault(rank, {}).setdefault(world["key"], state)
+    return {rank: _joined(list(groups.values())) for rank, groups in found.items()}
 
 
-def _joined(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Add up what a rank does in two groups; the step is that of the busier one."""
-    is_less = (one.get("operations") or 0.0) < (other.get("operations") or 0.0)
-    joined = dict(other if is_less else one)
+def _joined(groups: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Add up what a rank does in its groups; the step is that of the busiest one."""
+    joined = dict(max(groups, key=lambda each: each.get("operations") or 0.0))
     for name in joined.keys() & {*_ADDED, *_COVERED}:
-        values = [value for each in (one, other) if (value := each.get(name)) is not None]
+        values = [value for each in groups if (value := each.get(name)) is not None]
         joined[name] = (sum if name in _ADDED else max)(values) if values else None
     return joined
 

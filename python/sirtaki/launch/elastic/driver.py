@@ -50,7 +50,7 @@ class Driver(Policy):
         self._starts = Starts(elastic, hosts, self._worlds, self._cooldowns)
         self._has_ended_well = False
         self._all_lost_in = -1
-        # Processes that failed, in the order of their ends.
+        # Processes that ended by an error since the last world began.
         self.failed: list[int] = []
         self._is_over = False
         self._incomplete_since: float | None = time.monotonic()
@@ -126,6 +126,8 @@ class Driver(Policy):
         if member is None:
             return self._decide()
         self._abandon(member)
+        if code > 0:
+            self.failed.append(rank)
         if self._farewell is not None:
             return self._take_farewell(member, code, self._farewell) or self._decide()
         if code == 0:
@@ -265,7 +267,6 @@ class Driver(Policy):
 
     def _take_failure(self, member: JobMember, code: int) -> Verdict | None:
         """Handle the failure of a process."""
-        self.failed.append(member.id)
         failure = failure_of(member.id, code)
         how = failure.signal_name or f"code {code}"
         symptom = f"process {member.id} on {member.host} ended with {how}"
@@ -371,6 +372,7 @@ class Driver(Policy):
             self._publish(messages.place_key(member.ready), place)
         self._dismiss(world.leaving)
         self._worlds.placed(world)
+        self.failed.clear()
         self._store.set(ABANDON, messages.keys_of_world(world.epoch - 1).encode())
         self._incomplete_since = None
         if world.epoch == 0:
@@ -395,17 +397,16 @@ class Driver(Policy):
         """Decide whether a job goes on after every process with the state was lost."""
         epoch = self._all_lost_in = self._worlds.epoch
         text = f"{symptom}no process of world {epoch} is left, "
-        if not self._departures.has_trained:
-            text += "and none has called a function with @hvd.elastic.run"
-        elif not self.last_checkpoint:
+        if checkpoint := self.last_checkpoint:
+            self._say(f"{text}so the state is lost; new processes begin anew: {checkpoint}")
+            return None
+        if self._departures.has_trained:
             text += (
                 "so the state is lost: start the job again from what it has written (after "
                 "sirtaki.elastic.note_checkpoint new processes begin with that checkpoint)"
             )
         else:
-            checkpoint = self.last_checkpoint
-            self._say(f"{text}so the state is lost; new processes begin anew: {checkpoint}")
-            return None
+            text += "and none has called a function with @hvd.elastic.run"
         return Verdict(text, JobError(text))
 
     # ---- Leaving ----

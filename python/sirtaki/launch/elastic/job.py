@@ -237,15 +237,23 @@ def drive(
     try:
         return supervisor.run()
     except JobError as error:
-        last = supervisor.errors.last(driver.failed)
-        if last is None or last.error in str(error):
-            raise
-        text = f"{error}; the last error is that of process {last.rank}: {last.error}"
-        raise JobError(text, error.exit_code) from None
+        raise with_last_error(error, supervisor, driver) from None
     finally:
         discovery.end()
         server.on_set = None
         driver.end()
+
+
+def with_last_error(error: JobError, supervisor: Supervisor, driver: Driver) -> JobError:
+    """Return the error that ends a job, with the last one that a process has printed."""
+    last = supervisor.errors.last(driver.failed)
+    if last is None:
+        return error
+    kind, _, message = last.error.partition(":")
+    if f"{kind.rpartition('.')[2]}:{message}" in str(error):
+        return error
+    text = f"{error}; the last error is that of process {last.rank}: {last.error}"
+    return JobError(text, error.exit_code)
 
 
 def _addresses(elastic: Elastic, settings: Settings, hosts: Sequence[str]) -> list[str]:

@@ -67,14 +67,14 @@ def steps_of(trace: Trace) -> Steps:
     found = [steps for rank in trace.ranks if (steps := _steps(rank, trace.ranks)) is not None]
     if not found:
         number = max((len(one.operations) for one in trace.ranks), default=0)
-        named = any(
-            not each.name.startswith("noname.") for o in trace.ranks for each in o.operations
-        )
-        cure = (
-            "record more steps"
-            if named or not number
-            else ("operations of torch.distributed have no names: use hvd.DistributedOptimizer")
-        )
+        names = [each.name for one in trace.ranks for each in one.operations]
+        unnamed = [name for name in names if name.startswith("noname.") or name == "farewell"]
+        cure = "record more steps"
+        if names and len(unnamed) == len(names):
+            cure = (
+                "name the operations; those of torch.distributed cannot have names: use "
+                "hvd.DistributedOptimizer"
+            )
         raise ValueError(
             f"no steps in the trace: a rank has {number} operations, and no name of them returns "
             f"{_FEWEST_ENDS} times; {cure}"

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 from sirtaki.launch.api import elastic_results, leave_call
 from sirtaki.launch.elastic.discovery import Discovery
 from sirtaki.launch.elastic.driver import ABANDON, Driver
+from sirtaki.launch.elastic.job import with_last_error
 from sirtaki.launch.elastic.settings import Elastic, elastic_settings
+from sirtaki.launch.errors import JobError
 from sirtaki.launch.flags.flags import Flags
 from sirtaki.launch.hosts.addresses import all_addresses
 from sirtaki.launch.output.first_error import Errors
@@ -231,6 +233,8 @@ class _ElasticJob:
         try:
             with room_for_files((2 * STREAMS_OF_A_RANK + 3) * elastic.most):
                 supervisor.run()
+        except JobError as error:
+            raise with_last_error(error, supervisor, driver) from None
         finally:
             discovery.end()
             self._driver = None

@@ -132,3 +132,17 @@ def test_a_model_is_compared_with_its_optimizer() -> None:
     if last:
         with pytest.raises(DivergedError, match=rf"ranks {last} "):
             hvd.guards.require_equal(trained)
+
+
+def test_the_first_variable_that_differs_is_named_whatever_the_ranks_call_their_layers() -> None:
+    if sirtaki.rank() == 0:
+        model()  # from now on the names of this rank's layers have higher numbers
+    keras.utils.set_random_seed(1)
+    trained = model()
+    hvd.guards.require_equal(trained)
+    last = sirtaki.size() - 1
+    if sirtaki.rank() == last:
+        trained.variables[0].assign(trained.variables[0] + 1.0)
+    if last:
+        with pytest.raises(DivergedError, match=rf"ranks {last} .* in variables\[0\] \(.*kernel"):
+            hvd.guards.require_equal(trained)
