@@ -96,7 +96,8 @@ def states_of(answers: Sequence[RankAnswer]) -> dict[int, Mapping[str, Any]]:
 
 def _joined(groups: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Add up what a rank does in its groups; the step is that of the busiest one."""
-    joined = dict(max(groups, key=lambda each: each.get("operations") or 0.0))
+    busiest: Mapping[str, Any] = max(groups, key=lambda each: each.get("operations") or 0.0)
+    joined = dict(busiest)
     for name in joined.keys() & {*_ADDED, *_COVERED}:
         values = [value for each in groups if (value := each.get(name)) is not None]
         joined[name] = (sum if name in _ADDED else max)(values) if values else None
