@@ -115,8 +115,8 @@ size_t alltoall_bytes(World& world) {
   return static_cast<size_t>(world.size()) * (message.size() + world.last_bytes());
 }
 
-/// Hears nothing.
-struct Deaf final : Negotiation::Listener {
+/// Ignores every message.
+struct NullListener final : Negotiation::Listener {
   void receive_batch(std::vector<Item> /*items*/) override {}
   void receive_refusal(const Entry& /*entry*/, const Error& /*error*/) override {}
   void receive_flush(std::string_view /*answer*/) override {}
@@ -139,8 +139,8 @@ Memory measure_memory(int hosts, int per_host) {
   const size_t before = allocated();
   const HostMap map(spread(hosts, per_host));
   const ProcessSets sets(map.size());
-  Deaf deaf;
-  const Negotiation negotiation(0, sets, deaf);
+  NullListener listener;
+  const Negotiation negotiation(0, sets, listener);
   memory.rank = allocated() - before;
   Sequencer sequencer(map, {}, [](const Recipients&, std::string_view) {});
   Request request;

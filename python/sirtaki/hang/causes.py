@@ -120,11 +120,12 @@ def _of_names(diagnosis: Diagnosis) -> str:
         return ""
     first, second = (_asking(diagnosis, name) for name in names)
     shown = f"{diagnosis.job.label(names[0])} and {diagnosis.job.label(names[1])}"
-    meets = [name.name.startswith("elastic.versions") for name in names]  # in a new world
-    if meets[0] != meets[1]:
-        one = second if meets[0] else first
+    # The first collective of the function of elastic.run in a new world.
+    enters = [name.name.startswith("elastic.versions") for name in names]
+    if enters[0] != enters[1]:
+        one = second if enters[0] else first
         where = f" at {_at(_own(one))}" if _own(one) else ""
-        called = diagnosis.job.label(names[1] if meets[0] else names[0])
+        called = diagnosis.job.label(names[1] if enters[0] else names[0])
         return (
             f"rank {one.rank} calls {called}{where} while others "
             "exchange the elastic state: a process that joins later has a collective before the "

@@ -140,7 +140,7 @@ def _start(arguments: Sequence[str], prog: str) -> int:
     from sirtaki.launch.processes.guarding.process import guardian_ahead
 
     _prepare_streams()
-    _heed_signals()
+    _restore_signals()
     # Imported modules stay; collecting garbage among them would take a tenth of the time.
     gc.disable()
     with guardian_ahead():
@@ -167,14 +167,16 @@ def _prepare_streams() -> None:
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
 
 
-def _heed_signals() -> None:
+def _restore_signals() -> None:
     """Stop ignoring SIGINT and SIGHUP if no terminal can send them.
 
-    A shell that starts us in the background, and nohup, protect us from their terminal. In a batch
-    job there is none: whoever sends these signals there means us.
+    A shell that starts a launcher in the background, and nohup, protect it from their terminal. A
+    batch job has no terminal: there, whoever sends these signals means the launcher.
     """
-    handlers: dict[int, Any] = {signal.SIGINT: signal.default_int_handler}
-    handlers[signal.SIGHUP] = signal.SIG_DFL
+    handlers: dict[int, Any] = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
     ignored = [number for number in handlers if signal.getsignal(number) is signal.SIG_IGN]
     if ignored and not _has_terminal():
         for number in ignored:

@@ -103,12 +103,17 @@ def test_ranks_that_all_catch_an_error_go_on_together(job: Job, tmp_path: Path) 
 
 
 BROKEN = """
-import sys
+import os, sys
 import sirtaki as hvd
 from sirtaki import elastic
 from sirtaki.core.operations.objects import broadcast_object
 hvd.init()
 if sys.argv[1] == "before":
+    undefined
+if sys.argv[1] == "checkpoint":
+    elastic.note_checkpoint("/there", 5)
+    if os.environ["SIRTAKI_PROCESS"] not in "01":
+        sys.exit()
     undefined
 elastic.run(lambda state: None)(elastic.ObjectState(broadcast_object, hvd.rank))
 undefined
@@ -131,6 +136,13 @@ def test_an_error_outside_of_the_function_ends_the_job_and_is_named(
     assert f"ended with code 1; no process of world 0 is left, {why}" in end
     assert end.endswith(": NameError: name 'undefined' is not defined")
     assert "with 0 process(es)" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_job_that_knows_a_checkpoint_begins_anew_whatever_the_script_calls(job: Job) -> None:
+    done = job.run("-np", "2", "--min-np", "1", sys.executable, "-c", BROKEN, "checkpoint")
+    assert done.returncode == 0, done.stderr
+    assert "new processes begin anew: the last checkpoint is /there (step 5)" in done.stderr
 
 
 @pytest.mark.slow

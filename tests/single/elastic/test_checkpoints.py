@@ -108,15 +108,15 @@ def test_the_one_just_written_stays_though_there_are_later_steps(tmp_path: Path)
 @pytest.mark.parametrize(
     ("hashes", "words"),
     [
-        ("aaba", "ranks 2 (host-2) differ from 3 others, first in w:"),
-        ("abca", "ranks 1 (host-1), 2 (host-2) differ from 2 others, first in w:"),
-        ("ab", "ranks 1 (host-1) differ from rank 0, first in w:"),
+        ("aaba", "ranks 2 (host-2) differ from 3 others, first in w (kernel):"),
+        ("abca", "ranks 1 (host-1), 2 (host-2) differ from 2 others, first in w (kernel):"),
+        ("ab", "ranks 1 (host-1) differ from rank 0, first in w (kernel):"),
     ],
 )
 def test_the_ranks_that_differ_from_most_are_named(hashes: str, words: str) -> None:
     told = [{"same": b"", "w": each.encode()} for each in hashes]
     hosts = [f"host-{rank}" for rank in range(len(hashes))]
-    assert _difference(told, hosts, {"same": "same (a)"}).startswith(words)
+    assert _difference(told, hosts, {"w": "w (kernel)"}).startswith(words)
 
 
 def test_the_seed_of_a_sample_depends_on_all_that_it_should() -> None:

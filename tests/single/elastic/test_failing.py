@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,3 +25,21 @@ def test_an_error_stays_the_programs_where_no_thread_can_be_started(
     error = ValueError("of the program")
     tell_failure(error, 3)
     assert told == [(error, 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("bad\nInnerError: more", "ValueError: bad"),
+        ("Graph execution error:\n\nDetected at\nInnerError: why\n\t [[node]]", "InnerError: why"),
+        ("Graph execution error:", "ValueError: Graph execution error:"),
+    ],
+)
+def test_an_error_is_told_by_its_first_line_and_that_of_a_graph_by_its_cause(
+    monkeypatch: pytest.MonkeyPatch, text: str, told: str
+) -> None:
+    said: list[tuple[str, int]] = []
+    applicant = SimpleNamespace(report=lambda line, step: said.append((line, step)))
+    monkeypatch.setattr(elastic._Process, "applicant", applicant)
+    elastic.report(ValueError(text), 3)
+    assert said == [(told, 3)]

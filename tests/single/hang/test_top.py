@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from sirtaki.core.world.snapshot import Operation, rates_of
+from sirtaki.core.world.snapshot import Doing, Operation, RankState, _work_of, rates_of
 from sirtaki.hang.answers import exposed_share, job_of
 from sirtaki.inspect.live.view import cells, table, view
 from tests.single.hang.made_up import answer, opened
@@ -110,6 +110,29 @@ def test_ranks_of_other_hosts_are_listed_without_numbers() -> None:
     assert (last["rank"], last["host"], last["step"], last["memory"]) == (8, "node1", None, None)
 
 
+def known_of(stage: str, count: int) -> dict[str, Any]:
+    """What is known of a rank without records here that has so many operations open."""
+    doing = Doing(stage, "allreduce", "grad", None, 3.0, count, 7, 0.0, 0.0, 0, "")
+    work = _work_of(RankState(1, doing), doing)
+    names = [one["name"] for one in work["open"]]
+    return {"open": names, "ended": work["ended"], "idle": work["idle"]}
+
+
+@pytest.mark.parametrize(
+    ("stage", "count", "known"),
+    [
+        ("submitted", 1, {"open": ["grad"], "ended": [], "idle": None}),
+        # It is blocked in another world.
+        ("submitted", 0, {"open": [], "ended": [], "idle": None}),
+        ("done", 0, {"open": [], "ended": ["allreduce 'grad'"], "idle": 3.0}),
+    ],
+)
+def test_of_a_rank_of_another_host_one_operation_is_known(
+    stage: str, count: int, known: dict[str, Any]
+) -> None:
+    assert known_of(stage, count) == known
+
+
 class TestExposed:
     """What the share of blocked time is taken from: two looks at a rank, ten seconds apart."""
 
@@ -129,6 +152,9 @@ class TestExposed:
 
     def test_it_is_not_known_where_operations_end_that_nobody_has_called_for(self) -> None:
         assert self.share(completed=140) is None
+
+    def test_it_is_not_known_where_most_operations_have_ended_so(self) -> None:
+        assert self.share(calls=79, completed=140) is None
 
     def test_it_is_not_known_of_another_process(self) -> None:
         assert self.share(exposed=1.0, calls=3, completed=7) is None

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import sirtaki
+from sirtaki.launch.elastic.job import with_last_error
+from sirtaki.launch.errors import JobError
 from sirtaki.launch.output.first_error import Errors, FirstError
 from sirtaki.launch.output.tracebacks import Traceback, TracebackFinder, shortened
 from tests.single.launching import Job, python
@@ -237,6 +240,24 @@ def test_a_rank_that_left_with_a_sentence_is_asked_for_it() -> None:
 def test_a_rank_that_ended_well_too_early_is_named() -> None:
     expected = FirstError(2, "it ended with exit code 0 while other ranks still needed it")
     assert first((1, LEFT), failed=(0, 1)) == expected
+
+
+def test_the_last_error_of_failed_ranks_is_none_that_follows_from_another() -> None:
+    errors = Errors()
+    other = PLAIN.replace("ValueError", "torch.OutOfMemoryError")
+    for rank, text in ((0, PLAIN), (1, other), (2, LEFT)):
+        errors.take(rank, traceback(text))
+    found = errors.last([0, 1, 2])
+    assert found is not None
+    assert (found.rank, found.error) == (1, "torch.OutOfMemoryError: bad batch")
+    assert errors.last([2]) is None
+
+    def explained(text: str) -> str:
+        job = SimpleNamespace(errors=errors), SimpleNamespace(failed=[1])
+        return str(with_last_error(JobError(text), *job))  # type: ignore[arg-type]
+
+    assert explained("all lost").endswith("; the last error is that of process 1: " + found.error)
+    assert explained("twice: OutOfMemoryError: bad batch") == "twice: OutOfMemoryError: bad batch"
 
 
 def test_the_cause_is_found_behind_where_the_nodes_of_a_graph_were_defined() -> None:
