@@ -128,8 +128,8 @@ def _of_names(diagnosis: Diagnosis) -> str:
         called = diagnosis.job.label(names[1] if enters[0] else names[0])
         return (
             f"rank {one.rank} calls {called}{where} while others "
-            "exchange the elastic state: a process that joins later has a collective before the "
-            "function of elastic.run, where it is alone: move it into the function"
+            "exchange the elastic state: the script calls it before the function of elastic.run, "
+            "and a process that joins later is alone there; move it into the function"
         )
     places = [frame for frame in (_own(first), _own(second)) if frame is not None]
     if len(places) == 2 and places[0][:2] == places[1][:2] and names[0].kind == names[1].kind:

@@ -145,7 +145,7 @@ def shown(
             found.append(f"{label or 'a world'}{which}:")
         for state in states(engine, last, max(0.0, until - time.monotonic())):
             doing = state.doing
-            # A rank reports in all of its worlds in what it is blocked.
+            # A rank that is blocked in one world reports that in all of its worlds.
             elsewhere = doing is not None and not doing.open and doing.stage in _OPEN_STAGES
             found.append(f"rank {state.rank}: in no operation" if elsewhere else str(state))
     return found
