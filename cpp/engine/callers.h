@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/awaited.h"
 #include "base/error.h"
 #include "base/fork_mark.h"
+#include "base/still_time.h"
 
 namespace sirtaki {
 

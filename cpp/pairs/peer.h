@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/awaited.h"
+#include "base/still_time.h"
 #include "pairs/matching.h"
 #include "pairs/message.h"
 #include "pairs/wire.h"

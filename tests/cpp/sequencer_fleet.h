@@ -169,6 +169,11 @@ class Fleet {
     read_all();
   }
 
+  /// Looks for stalls once a second, as the driver does.
+  void watch(int64_t seconds) {
+    for (; seconds > 0; --seconds) sequencer.check_stalls(now_ns += 1'000'000'000);
+  }
+
   int64_t now_ns = 0;
   HostMap hosts;
   std::deque<Client> clients;  // they stay where they are

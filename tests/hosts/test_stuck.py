@@ -215,6 +215,38 @@ except hvd.HorovodInternalError as error:
 """
 
 
+SUSPENDED = """
+import time
+import numpy as np
+import sirtaki as hvd
+hvd.init()
+print("ready", flush=True)
+for _ in range(40):
+    time.sleep(0.05)
+    hvd.allreduce(np.ones(3))
+"""
+
+
+def test_a_job_that_a_scheduler_suspends_goes_on(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIRTAKI_HOST_TIMEOUT_SECONDS", "2")
+    with running(bed, *python(SUSPENDED)) as process:
+        ranks = [
+            pid
+            for host in bed.hosts
+            for pid, command in host.processes().items()
+            if command.split()[1] == "-c" and "hvd.init" in command
+        ]
+        assert len(ranks) == 3
+        for rank in ranks:
+            os.kill(rank, signal.SIGSTOP)
+        time.sleep(4)
+        for rank in ranks:
+            os.kill(rank, signal.SIGCONT)
+            time.sleep(0.7)  # no host resumes when another does
+        output, _ = process.communicate(timeout=LIMIT)
+        assert process.returncode == 0, output
+
+
 def test_a_limit_for_data_ends_the_world_on_all_hosts(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ namespace sirtaki {
 namespace {
 
 constexpr int64_t kHeartbeatNs = 1'000'000'000;
-constexpr int64_t kMoreForFirst = 3;  ///< times the usual limit
+constexpr int64_t kMoreForFirst = 4;  ///< times the usual limit
 
 }  // namespace
 
@@ -50,10 +50,8 @@ void Relay::look() {
 int64_t Relay::prepare(Sleep& sleep) {
   const std::lock_guard lock(mutex_);
   const Round round(*this);
-  // Silence is measured from here: after a stop of this process, messages that came meanwhile are
-  // read before silence is judged.
-  polled_ns_ = now_ns();
-  tell(polled_ns_);
+  const int64_t now = now_ns();
+  tell(now);
   for (Peer& peer : peers_) {
     peer.polled_from = sleep.polled.size();
     peer.link.prepare(sleep);
@@ -61,7 +59,7 @@ int64_t Relay::prepare(Sleep& sleep) {
   }
   context_.region->leader().relay.park(kRequest);
   if (has_news()) return 0;
-  return std::max<int64_t>(0, sleeps_until_ - polled_ns_);
+  return std::max<int64_t>(0, sleeps_until_ - now);
 }
 
 void Relay::serve(const Sleep& sleep) {
@@ -73,7 +71,7 @@ void Relay::serve(const Sleep& sleep) {
     for (size_t i = peer.polled_from; i < peer.polled_to; ++i) news |= sleep.polled[i].revents != 0;
     if (news) hear(peer);
   }
-  check_silence(polled_ns_);
+  check_silence(now_ns());
 }
 
 int64_t Relay::step(int64_t now_ns) {
@@ -124,7 +122,7 @@ bool Relay::receive_from(Peer& peer) {
   if (!peer.broken.empty()) return false;
   try {
     return peer.link.receive([&](std::string_view message) {
-      peer.heard_ns = now_ns();
+      peer.heard = peer.begun = true;
       Reader in(message);
       const Hop hop = in.get<Hop>();
       if (hop == Hop::kBye) peer.bye = true;
@@ -162,10 +160,11 @@ void Relay::receive_loss(Reader& in) {
 void Relay::check_silence(int64_t now_ns) {
   if (timeout_ns_ <= 0 || may_leave()) return;
   for (Peer& peer : peers_) {
+    const bool silent = !std::exchange(peer.heard, false);
+    const int64_t silent_ns = peer.silence.look(silent, now_ns, timeout_ns_ / 4);
     // Its engine may begin later than this one.
-    if (peer.heard_ns == 0) peer.heard_ns = now_ns + kMoreForFirst * timeout_ns_;
-    const bool counts = peer.link.open() && !peer.bye;
-    if (!counts || now_ns - peer.heard_ns <= timeout_ns_) continue;
+    const int64_t limit_ns = (peer.begun ? 1 : kMoreForFirst) * timeout_ns_;
+    if (!peer.link.open() || peer.bye || silent_ns <= limit_ns) continue;
     context_.doorbell.abort({peer.link.rank(), -1,
                              "the leader of its host was silent for " +
                                  seconds_text(static_cast<double>(timeout_ns_) * 1e-9) +

@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/frames.h"
+#include "base/still_time.h"
 #include "engine/control/host_aggregator.h"
 #include "engine/control/host_rings.h"
 #include "engine/observe/rank_state.h"
@@ -85,8 +86,10 @@ class Relay final : public Watcher::Service {
   /// A link and the state of its other end.
   struct Peer {
     HostLink& link;
-    HostRange under;       ///< the hosts whose messages come from there; none: it is above
-    int64_t heard_ns = 0;  ///< or the limit for the first message; 0: not known yet
+    HostRange under;     ///< the hosts whose messages come from there; none: it is above
+    bool heard = false;  ///< since the last look
+    bool begun = false;  ///< it has sent a message
+    StillTime silence{};
     bool bye = false;
     std::string broken{};    ///< why its messages are no longer trusted
     size_t polled_from = 0;  ///< what the thread polls for it
@@ -151,7 +154,6 @@ class Relay final : public Watcher::Service {
   bool in_round_ = false;
   int64_t sleeps_until_ = 0;  ///< unless a message comes
   int64_t beaten_ns_ = 0;
-  int64_t polled_ns_ = 0;
   std::condition_variable left_;
 };
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/still_time.h"
 #include "engine/requests/request.h"
 #include "engine/requests/submission.h"
 

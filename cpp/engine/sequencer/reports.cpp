@@ -9,7 +9,7 @@ namespace sirtaki {
 }
 
 std::pair<Pending*, bool> Reports::pending_for(Stretch who, const Request& request,
-                                               uint64_t ordinal, int64_t now_ns) {
+                                               uint64_t ordinal) {
   std::string key = match_key(request, ordinal);
   std::unique_ptr<Pending>& found = pending_[key];
   if (found != nullptr) return {found.get(), false};
@@ -20,7 +20,6 @@ std::pair<Pending*, bool> Reports::pending_for(Stretch who, const Request& reque
   found->set = request.set;
   found->first_rank = members.rank_at(who.begin);
   found->absent = joins_.count(request.set);
-  found->since_ns = now_ns;
   if (sets_.index(request.set, 0) < 0) ++awaited_;
   return {found.get(), true};
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/still_time.h"
 #include "engine/requests/process_sets.h"
 #include "engine/requests/request.h"
 #include "engine/sequencer/id_cache.h"
@@ -39,7 +40,7 @@ struct Pending {
   std::string result;             ///< the sum of all members' numbers, if all reports carried them
   bool offered = false;           ///< who has still to report it has the others' numbers
   std::string error;
-  int64_t since_ns = 0;
+  StillTime stalled;  ///< while members are missing
 
   bool whole() const { return reported.count() == members; }
   /// Whether only ranks that have joined are missing.
@@ -69,8 +70,7 @@ class Reports {
   Roster& roster(int32_t set) { return rosters_.of(set); }
 
   /// The operation that ranks report, and whether they are the first to do so.
-  std::pair<Pending*, bool> pending_for(Stretch who, const Request& request, uint64_t ordinal,
-                                        int64_t now_ns);
+  std::pair<Pending*, bool> pending_for(Stretch who, const Request& request, uint64_t ordinal);
 
   /// Ranks report the operation in full, or by its id.
   void report(Pending& pending, Stretch who, const Request& request);

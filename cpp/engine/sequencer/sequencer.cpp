@@ -59,7 +59,7 @@ void Sequencer::receive(const Reporters& from, std::string_view message, int64_t
   if (ended_) return;
   Reader in(message);
   const Up kind = in.get<Up>();
-  if (reports(kind)) return receive_report(from, kind, in, now_ns);
+  if (reports(kind)) return receive_report(from, kind, in);
   if (from.ranks.size() != 1 || !from.hosts.empty()) {
     throw Error(ErrorCode::kInternal, "what one rank says is said by several");
   }
@@ -86,7 +86,7 @@ void Sequencer::receive_meet(int rank, int32_t peer) {
 
 // ---- Collecting the ranks' submissions ----
 
-void Sequencer::receive_report(const Reporters& from, Up kind, Reader& in, int64_t now_ns) {
+void Sequencer::receive_report(const Reporters& from, Up kind, Reader& in) {
   const auto report_all = [&](const Request& base, const auto& reported) {
     if (!sets_.contains(base.set)) return refuse(from, base);
     for (const HostRange& hosts : from.hosts) {
@@ -94,11 +94,11 @@ void Sequencer::receive_report(const Reporters& from, Up kind, Reader& in, int64
       if (who.size() == 0 || base.kind == Kind::kJoin) {
         throw Error(ErrorCode::kInternal, "hosts report what none of their ranks can");
       }
-      report(who, base, reported, now_ns);
+      report(who, base, reported);
     }
     for (const int rank : from.ranks) {
       const Stretch who = member(base.set, rank);
-      base.kind == Kind::kJoin ? receive_join(rank, base) : report(who, base, reported, now_ns);
+      base.kind == Kind::kJoin ? receive_join(rank, base) : report(who, base, reported);
     }
   };
   if (kind == Up::kRequest) {
@@ -117,10 +117,10 @@ void Sequencer::receive_report(const Reporters& from, Up kind, Reader& in, int64
 
 /// `reported`: the request in full, or a KnownReport.
 template <class Report>
-void Sequencer::report(Stretch who, const Request& base, const Report& reported, int64_t now_ns) {
+void Sequencer::report(Stretch who, const Request& base, const Report& reported) {
   Roster& members = reports_.roster(base.set);
   members.number(who, base, [&](Stretch some, uint64_t ordinal) {
-    const auto [pending, is_new] = reports_.pending_for(some, base, ordinal, now_ns);
+    const auto [pending, is_new] = reports_.pending_for(some, base, ordinal);
     if (timeline_ != nullptr) {
       if (is_new) timeline_->negotiate_begin(base, ordinal);
       for (int place = some.begin; place < some.end; ++place) {

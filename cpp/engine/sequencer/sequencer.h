@@ -77,9 +77,9 @@ class Sequencer {
   void set_timeline(Timeline* timeline);
 
  private:
-  void receive_report(const Reporters& from, Up kind, Reader& in, int64_t now_ns);
+  void receive_report(const Reporters& from, Up kind, Reader& in);
   template <class Report>
-  void report(Stretch who, const Request& base, const Report& reported, int64_t now_ns);
+  void report(Stretch who, const Request& base, const Report& reported);
   void refuse(const Reporters& from, const Request& request);
   Stretch member(int32_t set, int rank);
   void receive_join(int rank, const Request& request);

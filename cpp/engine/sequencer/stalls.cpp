@@ -1,13 +1,19 @@
+#include <algorithm>
+
+#include "base/clock.h"
 #include "engine/sequencer/sequencer.h"
 
 // Fails operations that some members have not submitted for too long.
 namespace sirtaki {
 
 void Sequencer::check_stalls(int64_t now_ns, const StateOf& state_of) {
+  constexpr int64_t kLookNs = 1'000'000'000;  // the driver looks about as often
   const double limit = options_.stall_shutdown_seconds;
-  if (ended_ || limit <= 0) return;
+  const int64_t limit_ns = ns_of(limit);
+  if (ended_ || limit_ns <= 0) return;
   for (Pending* pending : reports_.all()) {
-    if (static_cast<double>(now_ns - pending->since_ns) * 1e-9 <= limit) continue;
+    const int64_t most_ns = std::max(2 * kLookNs, limit_ns / 4);
+    if (pending->stalled.look(true, now_ns, most_ns) <= limit_ns) continue;
     const std::optional<std::string> missing = missing_text(*pending, state_of);
     if (!missing) continue;
     fail(*pending, ErrorCode::kTimeout, "not submitted within " + seconds_text(limit) + *missing);

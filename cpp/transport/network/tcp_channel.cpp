@@ -183,13 +183,8 @@ bool TcpChannel::is_silent(int64_t limit_ns) {
   if (getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
   const bool asked = info.tcpi_unacked > 0 || info.tcpi_probes >= kProbes;
   const int64_t now = now_ns();
-  if (!asked) {
-    asked_ns_ = 0;
-  } else if (asked_ns_ == 0) {
-    asked_ns_ = now;
-  }
-  // After a pause, the last acknowledgement is already old when the next bytes are sent.
-  return asked && now - asked_ns_ >= limit_ns && info.tcpi_last_ack_recv * kNsPerMs >= limit_ns;
+  const bool heard = now - info.tcpi_last_ack_recv * kNsPerMs >= silence_.looked_ns();
+  return silence_.look(asked && !heard, now, limit_ns / 4) >= limit_ns;
 }
 
 void TcpChannel::fail(const std::string& why) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/still_time.h"
 #include "transport/channel.h"
 #include "transport/network/connect.h"
 
@@ -64,8 +65,8 @@ class TcpChannel final : public Channel {
 
   const Fd socket_;  ///< none if it could not be opened
   Pieces sent_, received_;
-  int64_t asked_ns_ = 0;  ///< since when bytes wait for an acknowledgement; 0: none do
-  int epoll_ = -1;        ///< where it is watched
+  StillTime silence_;
+  int epoll_ = -1;  ///< where it is watched
   bool watches_room_ = false;
   /// Where it is watched, holds bytes that arrived after those that were asked for.
   std::vector<std::byte> ahead_;

@@ -181,7 +181,7 @@ EngineOptions patience(double seconds) {
 TEST_CASE("an operation that some ranks do not submit may wait for ever where there is no limit") {
   Fleet fleet(3, patience(0));
   fleet.submit(1, sum_of("x"));
-  fleet.sequencer.check_stalls(10'000 * kSecond);
+  fleet.watch(10'000);
   fleet.submit(0, sum_of("x"));
   fleet.submit(2, sum_of("x"));
   fleet.settle();
@@ -193,11 +193,10 @@ TEST_CASE("a stalled operation fails where it was submitted, after the limit") {
   Fleet fleet(3, patience(30));
   fleet.submit(0, sum_of("x"));
   fleet.submit(1, sum_of("x"));
-  fleet.sequencer.check_stalls(29 * kSecond);
+  fleet.watch(30);
   fleet.settle();
   CHECK(fleet.client(0).errors.empty());
-  fleet.now_ns = 31 * kSecond;
-  fleet.sequencer.check_stalls(fleet.now_ns);
+  fleet.watch(2);
   fleet.settle();
   for (const int r : {0, 1}) {
     REQUIRE(fleet.client(r).errors.size() == 1);
@@ -211,11 +210,22 @@ TEST_CASE("a stalled operation fails where it was submitted, after the limit") {
   CHECK_FALSE(fleet.sequencer.expects_peers());
 }
 
+TEST_CASE("a pause of the whole job is no stall") {
+  Fleet fleet(2, patience(30));
+  fleet.submit(0, sum_of("x"));
+  fleet.watch(20);
+  fleet.now_ns += 3600 * kSecond;  // a scheduler suspends the job
+  fleet.watch(1);
+  fleet.submit(1, sum_of("x"));
+  fleet.settle();
+  CHECK(fleet.client(0).errors.empty());
+  CHECK(fleet.client(0).names() == Names{"x"});
+}
+
 TEST_CASE("a rank that submits after the others failed begins another operation") {
   Fleet fleet(2, patience(30));
   fleet.submit(0, sum_of("x"));
-  fleet.now_ns = 31 * kSecond;
-  fleet.sequencer.check_stalls(fleet.now_ns);
+  fleet.watch(32);
   fleet.submit(1, sum_of("x"));
   fleet.settle();
   CHECK(fleet.client(1).errors.empty());
@@ -229,7 +239,7 @@ TEST_CASE("who has joined is not missed") {
   Fleet fleet(3, patience(10));
   fleet.submit(2, join_of());
   fleet.submit(1, sum_of("x"));
-  fleet.sequencer.check_stalls(11 * kSecond);
+  fleet.watch(12);
   fleet.settle();
   REQUIRE(fleet.client(1).errors.size() == 1);
   CHECK(contains(fleet.client(1).errors[0], "missing ranks: 0 (alpha)"));
@@ -241,7 +251,7 @@ TEST_CASE("a known operation stalls by its name too") {
   fleet.submit_everywhere(sum_of("x"));
   fleet.settle();
   fleet.submit(1, sum_of("x"));
-  fleet.sequencer.check_stalls(31 * kSecond);
+  fleet.watch(32);
   fleet.settle();
   CHECK(fleet.client(1).codes == std::vector<ErrorCode>{ErrorCode::kTimeout});
   CHECK(contains(fleet.client(1).errors.at(0), "allreduce 'x'"));
@@ -480,7 +490,7 @@ TEST_CASE("removing a set fails what is pending in it") {
   fleet.settle();
   CHECK(fleet.client(2).errors.size() == 1);
   CHECK(fleet.client(2).negotiation.waiting() == 0);
-  fleet.sequencer.check_stalls(1000 * kSecond);
+  fleet.watch(1000);
   fleet.settle();
   CHECK(fleet.client(2).errors.size() == 1);
 }

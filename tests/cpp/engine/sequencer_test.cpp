@@ -227,8 +227,7 @@ TEST_CASE("what is ready runs before the shutdown, and nothing after it") {
     CHECK(c.names() == Names{"ready"});
     CHECK(c.left == std::vector<int>{1});
   }
-  fleet.now_ns = int64_t{3600} * 1'000'000'000;
-  fleet.sequencer.check_stalls(fleet.now_ns);
+  fleet.watch(3600);
   fleet.settle();
   for (const Client& c : fleet.clients) CHECK(c.errors.empty());
 }
