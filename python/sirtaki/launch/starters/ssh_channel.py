@@ -17,13 +17,14 @@ import time
 from collections.abc import Sequence
 
 from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.processes.channels import END_SECONDS, Explain
+from sirtaki.launch.processes.channels import Explain
 from sirtaki.rendezvous.threads import start_thread
 
 # Beyond 10 connections that have not logged in, sshd rejects some at random (MaxStartups).
 _AT_ONCE = 8
 _PAUSE_SECONDS = 0.5
 _ASK_SECONDS = 10.0
+_END_SECONDS = 5.0
 _LOOK_SECONDS = 0.1
 _READ_BYTES = 1 << 16
 _SSH_FAILED = 255
@@ -141,7 +142,7 @@ class SshChannel:
     def wait(self) -> int | None:
         """See `Channel`."""
         if self._thread is not None:
-            self._thread.join(END_SECONDS)
+            self._thread.join(_END_SECONDS)
             if self._thread.is_alive():
                 self.cut()
                 self._thread.join()

@@ -16,10 +16,10 @@ from sirtaki.launch.output import progress
 from sirtaki.launch.output.output import Outputs
 from sirtaki.launch.output.progress import Progress
 from sirtaki.launch.processes.awaited import ABSENT_SECONDS
-from sirtaki.launch.processes.channels import ProgramChannel
 from sirtaki.launch.processes.events import HostJob, Process
 from sirtaki.launch.processes.remote import RemoteProcesses
 from sirtaki.launch.processes.supervise import Supervisor
+from sirtaki.launch.starters.ssh_channel import SshChannel
 from sirtaki.rendezvous.stores.store import UnixStoreServer, open_store
 from sirtaki.rendezvous.world.membership import Membership
 from tests.single.launching import GRACE, HOROVODRUN, Job, python
@@ -126,7 +126,7 @@ def test_it_is_not_in_a_file(job: Job, tmp_path: Path) -> None:
 
 def test_it_names_the_hosts_that_have_not_answered() -> None:
     reader, writer = pty.openpty()
-    channel = ProgramChannel(["sleep", "600"], lambda code, lines: "")
+    channel = SshChannel(["sleep", "600"], lambda code, lines: "", 30.0)
     job = HostJob([], {}, "/", 1, bytes(32), 0.3)
     hosts = [RemoteProcesses("far", [Process(1, 0, {}, {})], channel, job)]
     with os.fdopen(writer, "w") as terminal:

@@ -17,13 +17,13 @@ import pytest
 from sirtaki.launch.errors import JobError
 from sirtaki.launch.output.output import Outputs
 from sirtaki.launch.processes.awaited import ABSENT_SECONDS
-from sirtaki.launch.processes.channels import ProgramChannel
 from sirtaki.launch.processes.events import Event, HostJob, Process
 from sirtaki.launch.processes.frames import SILENCE_SECONDS, FrameError
 from sirtaki.launch.processes.outcome import Failure, Policy, Verdict
 from sirtaki.launch.processes.remote import RemoteProcesses
 from sirtaki.launch.processes.signals import SignalWatch
 from sirtaki.launch.processes.supervise import Supervisor
+from sirtaki.launch.starters.ssh_channel import SshChannel
 from tests.single.launching import python
 
 
@@ -45,7 +45,7 @@ def host(
     job = HostJob(python(code), {}, "/", len(ranks), bytes(32), 0.3, bind_to, silent_seconds=silent)
     planned = [Process(rank, place, ranks[rank], {}) for place, rank in enumerate(ranks)]
     argv = [sys.executable, "-m", "sirtaki.launch.processes.agent"]
-    channel = ProgramChannel(argv, lambda code, lines: f"{code} {lines}")
+    channel = SshChannel(argv, lambda code, lines: f"{code} {lines}", 30.0)
     return RemoteProcesses("there", planned, channel, job)
 
 
@@ -142,7 +142,7 @@ def test_a_host_of_an_elastic_job_says_often_enough_that_it_is_there() -> None:
 
 def test_a_host_that_does_not_answer_is_named_while_it_is_waited_for() -> None:
     shown = io.StringIO()
-    channel = ProgramChannel(["sleep", "600"], lambda code, lines: "")
+    channel = SshChannel(["sleep", "600"], lambda code, lines: "", 30.0)
     job = HostJob([], {}, "/", 1, bytes(32), 0.3)
     silent = RemoteProcesses("far", [Process(1, 0, {}, {})], channel, job)
     hosts = [host("pass", {0: {}}), silent]
