@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from sirtaki.launch.processes.channels import Channel
 from sirtaki.launch.starters.starter import Starter
 from sirtaki.rendezvous.network import tcp_socket
 from sirtaki.rendezvous.network.serving import Peer, RejectionLog, Server
@@ -115,37 +116,53 @@ class AgentServer(Server):
         return True
 
 
-class CallChannel:
-    """The connection that an agent makes; see `Channel`.
+class NodeChannel(Channel):
+    """The connection that the launcher of another node makes.
 
-    server: accepts it. number: of the host. starter: starts the agent.
+    server: accepts it. number: of the host.
     """
 
-    errors: int | None = None
-
-    def __init__(self, server: AgentServer, number: int, starter: Starter) -> None:
+    def __init__(self, server: AgentServer, number: int) -> None:
         self._server = server
-        self._socket = server.socket_of(number)
         self._number = number
-        self._starter = starter
 
     def open(self, host: str) -> socket.socket:
         """See `Channel`."""
-        self._starter.begin(self._server.give_up, self._server.hang_up)
-        return self._socket
-
-    def reached(self) -> None:
-        """See `Channel`: the server knows already."""
+        return self._server.socket_of(self._number)
 
     def flush(self, sent: int, seconds: float) -> None:
         """See `Channel`."""
         self._server.flush(self._number, sent, seconds)
 
+    def explain(self, code: int | None, lines: Sequence[str]) -> str:
+        """See `Channel`."""
+        return f"its launcher has not called node 0 at {self._server.address}"
+
+    def cut(self) -> None:
+        """See `Channel`."""
+        self._server.cut(self._number)
+
+
+class CallChannel(NodeChannel):
+    """The connection that an agent makes.
+
+    server: accepts it. number: of the host. starter: starts the agent.
+    """
+
+    def __init__(self, server: AgentServer, number: int, starter: Starter) -> None:
+        super().__init__(server, number)
+        self._starter = starter
+
+    def open(self, host: str) -> socket.socket:
+        """See `Channel`."""
+        self._starter.begin(self._server.give_up, self._server.hang_up)
+        return super().open(host)
+
     def wait(self) -> int | None:
         """See `Channel`: the starter may still run for other hosts."""
         return self._starter.code
 
-    def explain(self, code: int | None, _lines: Sequence[str]) -> str:
+    def explain(self, code: int | None, lines: Sequence[str]) -> str:
         """See `Channel`."""
         program = self._starter.argv[0]
         if code is None:
@@ -156,10 +173,6 @@ class CallChannel:
             f"{program} ended (code {code}) before its agent there had called the launcher at "
             f"{self._server.address}; what it said stands above"
         )
-
-    def cut(self) -> None:
-        """See `Channel`."""
-        self._server.cut(self._number)
 
     def close(self, patiently: bool) -> None:
         """See `Channel`."""

@@ -21,19 +21,22 @@ class Channel(Protocol):
     errors: the descriptor of lines for the user, None if the user sees them directly.
     """
 
-    errors: int | None
+    errors: int | None = None
 
     def open(self, host: str) -> socket.socket:
         """Start the agent of a host; returns the socket that leads to it. Raises LaunchError."""
 
     def reached(self) -> None:
         """Record that the agent has answered."""
+        return
 
     def flush(self, sent: int, seconds: float) -> None:
         """Wait at most `seconds` until all bytes sent so far have left this process."""
+        return
 
     def wait(self) -> int | None:
         """Wait briefly for the end of the program that started the agent; returns its exit code."""
+        return None
 
     def explain(self, code: int | None, lines: Sequence[str]) -> str:
         """Explain, from the last lines printed, why the channel closed before `reached`."""
@@ -43,6 +46,7 @@ class Channel(Protocol):
 
     def close(self, patiently: bool) -> None:
         """Wait for the program that started the agent; patiently: let it end by itself."""
+        return
 
 
 STREAMS_OF_A_RANK = 2

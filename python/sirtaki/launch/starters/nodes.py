@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +11,7 @@ from sirtaki.launch.errors import FAILED, LaunchError
 from sirtaki.launch.flags.settings import Settings
 from sirtaki.launch.hosts.nodes import Nodes, leave_node
 from sirtaki.launch.hosts.slots import is_local
-from sirtaki.launch.processes.agent_server import AgentServer
+from sirtaki.launch.processes.agent_server import AgentServer, NodeChannel
 from sirtaki.launch.processes.channels import Channel
 from sirtaki.launch.processes.connecting_agent import serve
 from sirtaki.rendezvous.network.tcp_socket import format_endpoints
@@ -20,42 +19,6 @@ from sirtaki.rendezvous.stores.tcp_store import TLS_SCHEME
 
 # The share of the start timeout, so that a node can still report why it could not connect.
 _CALL_SHARE = 0.9
-
-
-class NodeChannel:
-    """The connection that the launcher of another node makes; see `Channel`."""
-
-    errors: int | None = None
-
-    def __init__(self, server: AgentServer, number: int) -> None:
-        self._server = server
-        self._number = number
-
-    def open(self, host: str) -> socket.socket:
-        """See `Channel`."""
-        return self._server.socket_of(self._number)
-
-    def reached(self) -> None:
-        """See `Channel`: the other launcher knows already."""
-
-    def flush(self, sent: int, seconds: float) -> None:
-        """See `Channel`."""
-        self._server.flush(self._number, sent, seconds)
-
-    def wait(self) -> int | None:
-        """See `Channel`: its exit code is known on its node only."""
-        return None
-
-    def explain(self, code: int | None, lines: Sequence[str]) -> str:
-        """See `Channel`."""
-        return f"its launcher has not called node 0 at {self._server.address}"
-
-    def cut(self) -> None:
-        """See `Channel`."""
-        self._server.cut(self._number)
-
-    def close(self, patiently: bool) -> None:
-        """See `Channel`: nothing was started."""
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from sirtaki.launch.elastic.starts import PlannedPlace, own_variables
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.hosts.torch_variables import default_environment
 from sirtaki.launch.processes.agent_server import secure
+from sirtaki.launch.processes.channels import Channel
 from sirtaki.launch.processes.events import HostJob, HostProcesses, Process
 from sirtaki.launch.processes.remote import RemoteProcesses
 from sirtaki.rendezvous.network import tcp_socket
@@ -98,10 +99,8 @@ class Agents(Server):
         return f"task-{number}.{self._told[number]['host']}"
 
 
-class AgentChannel:
-    """The connection made by an agent; see `channels.Channel`."""
-
-    errors: int | None = None
+class AgentChannel(Channel):
+    """The connection made by an agent."""
 
     def __init__(self, ours: socket.socket, relay: Relay) -> None:
         self._socket = ours
@@ -112,18 +111,11 @@ class AgentChannel:
         """See `Channel`."""
         return self._socket
 
-    def reached(self) -> None:
-        """See `Channel`: the agent has connected to us."""
-
     def flush(self, sent: int, seconds: float) -> None:
         """See `Channel`."""
         give_up_at = time.monotonic() + seconds
         while self._relay.passed < sent and time.monotonic() < give_up_at:
             time.sleep(_FLUSH_LOOK_SECONDS)
-
-    def wait(self) -> int | None:
-        """See `Channel`: unknown here."""
-        return None
 
     def explain(self, code: int | None, lines: Sequence[str]) -> str:
         """See `Channel`."""
