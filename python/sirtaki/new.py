@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from sirtaki.launch.flags.guesses import CommandParser
+from sirtaki.launch.flags.guesses import CommandParser, refused
 
 FRAMEWORKS = ("pytorch", "keras", "tensorflow", "jax")
-_WRONG_ARGUMENTS = 2
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -23,14 +21,9 @@ def main(arguments: Sequence[str]) -> int:
         with path.open("x", encoding="utf-8") as file:
             file.write(script(args.framework))
     except FileExistsError:
-        print(
-            f"sirtaki new: error: {path} exists and is not overwritten; give another name",
-            file=sys.stderr,
-        )
-        return _WRONG_ARGUMENTS
+        return refused("sirtaki new", f"{path} exists and is not overwritten; give another name")
     except OSError as error:
-        print(f"sirtaki new: error: cannot write {path}: {error.strerror}", file=sys.stderr)
-        return _WRONG_ARGUMENTS
+        return refused("sirtaki new", f"cannot write {path}: {error.strerror}")
     name = shlex.quote(str(path))
     print(f"{path} trains a small network. Run it:")
     print(f"  python {name}")

@@ -12,7 +12,7 @@ from typing import Any
 from sirtaki.doctor.examination import examine
 from sirtaki.doctor.finding import ERROR, LEVELS, NOTE, OK
 from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.flags.guesses import CommandParser
+from sirtaki.launch.flags.guesses import CommandParser, refused
 from sirtaki.launch.flags.parser import add_hosts_and_ssh, add_interfaces
 from sirtaki.launch.flags.settings import interface_names, resolve_start_timeout
 from sirtaki.launch.hosts.slots import join_local, parse_hosts, ports_of, read_hostfile
@@ -40,8 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         try:
             report = _check_hosts(args)
         except LaunchError as error:
-            print(f"sirtaki doctor: error: {error}", file=sys.stderr)
-            return error.exit_code
+            return refused("sirtaki doctor", error, error.exit_code)
         shown = [] if args.json else _sections_of_hosts(report)
         works = all(finding["level"] != ERROR for finding in report["findings"])
     if args.json:

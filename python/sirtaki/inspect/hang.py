@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sirtaki.hang.analysis import analyse
 from sirtaki.hang.answers import Job, compare, job_of
 from sirtaki.hang.report import report, report_of_progress, spans
-from sirtaki.launch.flags.guesses import CommandParser
+from sirtaki.launch.flags.guesses import CommandParser, refused
 from sirtaki.questions.asking import JOB_HELP, UnknownJob, ask_launcher, find_launched
 from sirtaki.questions.collect import collect
 from sirtaki.questions.messages import Question
@@ -27,8 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         job, _ = find_launched(args.job)
     except UnknownJob as error:
-        print(f"sirtaki hang: error: {error}", file=sys.stderr)
-        return 2
+        return refused("sirtaki hang", error)
     began = time.monotonic()
     earlier, _ = _look(job, args.patience)
     time.sleep(_BETWEEN_SECONDS)

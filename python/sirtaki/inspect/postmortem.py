@@ -8,14 +8,13 @@ import json
 import os
 import shlex
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sirtaki.launch.errors import JobError
-from sirtaki.launch.flags.guesses import CommandParser
+from sirtaki.launch.flags.guesses import CommandParser, refused
 from sirtaki.launch.flags.settings import Settings
 from sirtaki.launch.job_watch import JobWatch
 from sirtaki.launch.processes.outcome import Outcome
@@ -178,21 +177,15 @@ def main(arguments: Sequence[str]) -> int:
     try:
         folders = [Path(args.folder)] if args.folder else _kept(own_folder() / _FOLDER)
     except OSError as error:
-        print(f"sirtaki postmortem: error: {error}", file=sys.stderr)
-        return 2
+        return refused("sirtaki postmortem", error)
     if not folders:
-        print(
-            "sirtaki postmortem: error: none of your jobs has failed on this machine",
-            file=sys.stderr,
-        )
-        return 2
+        return refused("sirtaki postmortem", "none of your jobs has failed on this machine")
     file = folders[0] / _FILE
     try:
         seen = parse_json(file.read_bytes())
         lines = story(seen["launcher"], seen["ranks"])
     except _NO_STORY as error:
-        print(printable(f"sirtaki postmortem: error: {file}: {error!r}"), file=sys.stderr)
-        return 2
+        return refused("sirtaki postmortem", printable(f"{file}: {error!r}"))
     print("\n".join(map(printable, lines)))
     return 0
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sirtaki.launch.flags.guesses import CommandParser
+from sirtaki.launch.flags.guesses import CommandParser, refused
 from sirtaki.questions.asking import NoAnswer, UnknownJob, ask, find, jobs, launchers
 from sirtaki.questions.messages import Question
 from sirtaki.rendezvous.host.presence import Presence, require_trusted
@@ -27,8 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         ranks = find(args.job)
     except UnknownJob as error:
-        print(f"sirtaki ps: error: {error}", file=sys.stderr)
-        return 2
+        return refused("sirtaki ps", error)
     return _show(ranks)
 
 
@@ -48,8 +47,7 @@ def _list() -> int:
     try:
         require_trusted()
     except PermissionError as error:
-        print(f"sirtaki ps: error: {error}", file=sys.stderr)
-        return 2
+        return refused("sirtaki ps", error)
     rows: list[Sequence[str]] = [_HEADINGS]
     known = jobs()
     for job, ranks in known.items():

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
-from sirtaki.launch.flags.guesses import CommandParser
+from sirtaki.launch.flags.guesses import CommandParser, refused
 from sirtaki.questions.asking import JOB_HELP, Busy, NoAnswer, UnknownJob, ask, find
 from sirtaki.questions.dumped import dump
 from sirtaki.questions.messages import Question
@@ -23,8 +22,7 @@ def main(arguments: Sequence[str]) -> int:
         ranks = find(args.job)
         chosen = _choose(ranks, args.rank)
     except (UnknownJob, ValueError) as error:
-        print(f"sirtaki stacks: error: {error}", file=sys.stderr)
-        return 2
+        return refused("sirtaki stacks", error)
     shown = [_print_rank(rank, args.patience) for rank in chosen]
     if args.rank is None:
         _print_elsewhere(ranks[0].record.job, ranks)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from sirtaki.inspect.live import screen
 from sirtaki.inspect.live.view import Looks, table
-from sirtaki.launch.flags.guesses import CommandParser
+from sirtaki.launch.flags.guesses import CommandParser, refused
 from sirtaki.questions.asking import JOB_HELP, UnknownJob, find_launched
 from sirtaki.rendezvous.words import printable
 
@@ -29,8 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         job, _ = find_launched(args.job)
     except UnknownJob as error:
-        print(f"sirtaki top: error: {error}", file=sys.stderr)
-        return 2
+        return refused("sirtaki top", error)
     looks = Looks(job, args.interval)
     with contextlib.suppress(KeyboardInterrupt):
         if args.web:

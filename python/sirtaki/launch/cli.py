@@ -111,11 +111,10 @@ def _main(arguments: Sequence[str]) -> int:
         print(both_versions(), file=sys.stderr)
         return 0
     if name not in _SUBCOMMANDS:
-        from sirtaki.launch.flags.guesses import guess_of
+        from sirtaki.launch.flags.guesses import guess_of, refused
 
         guess = guess_of(name, _SUBCOMMANDS) or "; see sirtaki --help"
-        print(f"sirtaki: error: unknown subcommand {name!r}{guess}", file=sys.stderr)
-        return 2
+        return refused("sirtaki", f"unknown subcommand {name!r}{guess}")
     chosen = _SUBCOMMANDS[name]
     return _exit_code(chosen.module, chosen.function, rest)
 

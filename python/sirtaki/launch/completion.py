@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import sys
 from collections.abc import Mapping, Sequence
 
 from sirtaki.launch.cli import GROUPS, Subcommand
-from sirtaki.launch.flags.guesses import CommandParser
+from sirtaki.launch.flags.guesses import CommandParser, refused
 from sirtaki.launch.flags.parser import make_parser as make_run_parser
 
 SHELLS = ("bash", "zsh", "tcsh")
-_WRONG_ARGUMENTS = 2
 _FILES = ("FILE", "YAML", "SCRIPT", "PATH")
 
 
@@ -22,11 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         import shtab
     except ModuleNotFoundError:
-        print(
-            "sirtaki completion: error: this needs the package shtab: pip install shtab",
-            file=sys.stderr,
-        )
-        return _WRONG_ARGUMENTS
+        return refused("sirtaki completion", "this needs the package shtab: pip install shtab")
     for parser in (_sirtaki(), make_run_parser("horovodrun")):
         _complete_files(parser, shtab.FILE, shtab.DIRECTORY)
         print(shtab.complete(parser, args.shell))

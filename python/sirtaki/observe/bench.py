@@ -12,13 +12,12 @@ from pathlib import Path
 
 from sirtaki.launch.api import run
 from sirtaki.launch.errors import LaunchError
-from sirtaki.launch.flags.guesses import CommandParser
+from sirtaki.launch.flags.guesses import CommandParser, refused
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.measure import Plan, measure_own, sizes_between, table
 
 _SMALLEST = 4
 _LARGEST = 256 << 20
-_WRONG_ARGUMENTS = 2
 _OF_SCRIPTS = ("scaling", "compare")
 _NOTE = """\
 A float32 sum over {ranks} ranks in place; medians; GB/s of one rank's payload.
@@ -39,25 +38,19 @@ def main(arguments: Sequence[str]) -> int:
         return compare.main(arguments[1:])
     args = make_parser().parse_args(arguments)
     if args.operation in _OF_SCRIPTS:
-        print(f"sirtaki bench: error: {args.operation} comes before its flags", file=sys.stderr)
-        return _WRONG_ARGUMENTS
+        return refused("sirtaki bench", f"{args.operation} comes before its flags")
     for name in filter(None, (args.json, args.plot)):
         if not Path(name).resolve().parent.is_dir():
-            print(f"sirtaki bench: error: no folder for {name}", file=sys.stderr)
-            return _WRONG_ARGUMENTS
+            return refused("sirtaki bench", f"no folder for {name}")
     if args.plot and importlib.util.find_spec("matplotlib") is None:
-        print(
-            "sirtaki bench: error: --plot needs matplotlib: pip install matplotlib", file=sys.stderr
-        )
-        return _WRONG_ARGUMENTS
+        return refused("sirtaki bench", "--plot needs matplotlib: pip install matplotlib")
     plan = Plan(sizes_between(_SMALLEST, args.max_bytes), seconds=args.seconds)
     facts = machine_facts()
     print(f"Measuring {len(plan.sizes)} sizes on {args.num_proc} ranks ...", file=sys.stderr)
     try:
         timings = run(measure_own, (plan,), num_proc=args.num_proc)[0]
     except LaunchError as error:
-        print(f"sirtaki bench: error: {error}", file=sys.stderr)
-        return error.exit_code
+        return refused("sirtaki bench", error, error.exit_code)
     except RuntimeError as error:
         print(f"sirtaki bench: {error}", file=sys.stderr)
         return 1

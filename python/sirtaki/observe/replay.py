@@ -6,11 +6,10 @@ import argparse
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sirtaki.launch.flags.guesses import CommandParser
+from sirtaki.launch.flags.guesses import CommandParser, refused
 from sirtaki.observe.arguments import divided, missing_command
 from sirtaki.rendezvous.files.kept_step import REPLAY, kept_step, last_replay
 from sirtaki.rendezvous.words import printable
@@ -36,16 +35,12 @@ def main(arguments: Sequence[str]) -> int:
         if last_replay(folder) != begun:
             return done.returncode if done.returncode >= 0 else 128 - done.returncode
     except (OSError, ValueError) as error:
-        print(printable(f"{_PROG}: error: {error}"), file=sys.stderr)
-        return 2
-    print(
-        printable(
-            f"{_PROG}: error: {shlex.join(command)} ended (exit code {done.returncode}) without a "
-            "call of state.parts() of a reproducible state, so it has computed nothing of this step"
-        ),
-        file=sys.stderr,
+        return refused(_PROG, printable(str(error)))
+    why = (
+        f"{shlex.join(command)} ended (exit code {done.returncode}) without a call of "
+        "state.parts() of a reproducible state, so it has computed nothing of this step"
     )
-    return 2
+    return refused(_PROG, printable(why))
 
 
 def make_parser() -> argparse.ArgumentParser:

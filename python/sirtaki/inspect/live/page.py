@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from sirtaki.inspect.live.guard import LOOPBACK, Handler, LoopbackServer, Refused, same
 from sirtaki.inspect.live.view import Looks, cells, headings
 from sirtaki.inspect.stacks import stack_of
+from sirtaki.launch.flags.guesses import refused
 
 _FILES = Path(__file__).with_name("files")
 # Files without job data, which a browser requests before it has a cookie.
@@ -103,8 +104,7 @@ def serve(looks: Looks, port: int) -> int:
     try:
         server = PageServer(looks, port)
     except OSError as error:
-        print(f"sirtaki top: error: --port {port}: {error.strerror}", file=sys.stderr)
-        return 2
+        return refused("sirtaki top", f"--port {port}: {error.strerror}")
     print(f"{server.address}\nOpen it in a browser of this machine; Ctrl-C ends it.", flush=True)
     with server:
         threading.Thread(target=server.serve_forever, args=(_POLL_SECONDS,), daemon=True).start()

@@ -1,10 +1,11 @@
-"""Suggestions for unknown words."""
+"""What commands say of arguments that are wrong, with suggestions for unknown words."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -42,6 +43,18 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """See `argparse.ArgumentParser.error`."""
         super().error(with_guess(message, self))
+
+
+def refused(prog: str, why: object, code: int = 2) -> int:
+    """Print why a command does not do what it was asked; return the exit code.
+
+    Args:
+        prog: The command, for the message.
+        why: The reason.
+        code: What to return.
+    """
+    print(f"{prog}: error: {why}", file=sys.stderr)
+    return code
 
 
 def with_guess(message: str, parser: argparse.ArgumentParser) -> str:

@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from sirtaki.launch.flags.guesses import CommandParser
+from sirtaki.launch.flags.guesses import CommandParser, refused
 from sirtaki.observe.arguments import (
     OUTPUT,
     add_limits,
@@ -28,7 +28,6 @@ from sirtaki.timed_steps import GLOO, SIRTAKI
 
 _NAMES = {GLOO: "Gloo", SIRTAKI: "Sirtaki"}
 _FAILED = 1
-_WRONG_ARGUMENTS = 2
 _PROG = "sirtaki bench compare"
 
 
@@ -40,8 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     before, command = divided(arguments)
     args, flags = make_parser().parse_known_args(before)
     if wrong := missing_command(command) or missing_folder(args.json):
-        print(f"{_PROG}: error: {wrong}", file=sys.stderr)
-        return _WRONG_ARGUMENTS
+        return refused(_PROG, wrong)
     facts = machine_facts()
     limits = Limits(args.seconds, None, args.warm_up, args.patience)
     turns: list[Turn] = []
@@ -70,8 +68,7 @@ def main(arguments: Sequence[str]) -> int:
         }
         write(args.json, json.dumps(result, indent=1))
     if failure or verdict.ratio is None:
-        print(f"{_PROG}: error: {failure or verdict.doubt}", file=sys.stderr)
-        return _FAILED
+        return refused(_PROG, failure or verdict.doubt, _FAILED)
     return 0
 
 

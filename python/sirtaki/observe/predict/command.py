@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sirtaki.launch.flags.guesses import CommandParser
+from sirtaki.launch.flags.guesses import CommandParser, refused
 from sirtaki.observe.predict.forecast import DILOCO, Forecast, Question, forecasts
 from sirtaki.observe.predict.link import parse_link, read_link
 from sirtaki.observe.predict.steps import steps_of
@@ -17,7 +16,6 @@ from sirtaki.observe.trace import files
 from sirtaki.rendezvous.words import aligned, printable
 
 _MOST_HOSTS = 4096
-_WRONG_ARGUMENTS = 2
 _HEADINGS = ("HOSTS", "EXCHANGE", "STEP", "SPEED-UP", "BOUND BY", "PAYS FROM")
 
 
@@ -28,8 +26,7 @@ def main(arguments: Sequence[str]) -> int:
         link = read_link(args.link) if Path(args.link).is_file() else parse_link(args.link)
         steps = steps_of(files.read(args.trace))
     except (OSError, ValueError) as error:
-        print(printable(f"sirtaki predict: error: {error}"), file=sys.stderr)
-        return _WRONG_ARGUMENTS
+        return refused("sirtaki predict", printable(str(error)))
     cores = args.cores or steps.cores or math.inf
     asked = Question(steps, link, args.ranks or steps.ranks, cores, args.sync_every)
     found = list(forecasts(asked, args.hosts))

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sirtaki.launch.cores.binding import own_processors
-from sirtaki.launch.flags.guesses import CommandParser
+from sirtaki.launch.flags.guesses import CommandParser, refused
 from sirtaki.observe.arguments import (
     OUTPUT,
     add_limits,
@@ -30,7 +30,6 @@ from sirtaki.observe.scaling.runs import Limits, NoSteps, Run, run_script
 from sirtaki.rendezvous.words import parse_json
 
 _FAILED = 1
-_WRONG_ARGUMENTS = 2
 _PROG = "sirtaki bench scaling"
 _HOSTS = ("-H", "--hosts", "--hostfile")
 
@@ -44,15 +43,13 @@ def main(arguments: Sequence[str]) -> int:
     args, flags = make_parser().parse_known_args(before)
     wrong = _what_is_wrong(args, flags, command)
     if wrong:
-        print(f"{_PROG}: error: {wrong}", file=sys.stderr)
-        return _WRONG_ARGUMENTS
+        return refused(_PROG, wrong)
     cpus = _cpus()
     limits = Limits(args.seconds, args.steps, args.warm_up, args.patience)
     try:
         forecast = read_predicted(args.predicted) if args.predicted else {}
     except (OSError, ValueError) as error:
-        print(f"{_PROG}: error: {error}", file=sys.stderr)
-        return _WRONG_ARGUMENTS
+        return refused(_PROG, error)
     facts = machine_facts()
     runs: list[Run] = []
     failure = ""
@@ -72,9 +69,7 @@ def main(arguments: Sequence[str]) -> int:
         write(args.json, json.dumps(result, indent=1))
     if args.plot and points:
         curve.draw(points, args.plot)
-    if failure:
-        print(f"{_PROG}: error: {failure}", file=sys.stderr)
-    return _FAILED if failure else 0
+    return refused(_PROG, failure, _FAILED) if failure else 0
 
 
 def make_parser() -> argparse.ArgumentParser:

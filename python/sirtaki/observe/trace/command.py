@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sirtaki.hang.report import spans
-from sirtaki.launch.flags.guesses import CommandParser
+from sirtaki.launch.flags.guesses import CommandParser, refused
 from sirtaki.observe.trace import collect, files
 from sirtaki.observe.trace.chrome import NoTrace
 from sirtaki.observe.trace.matching import align
@@ -40,8 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return int(args.do(args))
     except (UnknownJob, collect.Refused, NoTrace, OSError, ValueError) as error:
-        print(printable(f"sirtaki trace {args.what}: error: {error}"), file=sys.stderr)
-        return 2
+        return refused(f"sirtaki trace {args.what}", printable(str(error)))
 
 
 def make_parser() -> argparse.ArgumentParser:
