@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import queue
 import signal
@@ -22,32 +23,15 @@ Find = Callable[[], Mapping[str, int]]
 Warn = Callable[[str], object]
 
 
-def _say_nothing(_text: str) -> None:
-    """Discard the warning."""
-
-
-class _Once:
-    """Passes on each warning once."""
-
-    def __init__(self, warn: Warn) -> None:
-        self._warn = warn
-        self._said: set[str] = set()
-
-    def __call__(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            self._warn(text)
-
-
-def finder(elastic: Elastic, warn: Warn = _say_nothing) -> Find:
+def finder(elastic: Elastic, warn: Warn = str) -> Find:
     """Return the function that returns the current hosts with their slots.
 
-    warn: called once with each problem that is not an error.
+    warn: called once with each problem that is not an error; by default nothing is said.
     """
     if elastic.function is not None:
         return _Function(elastic.function)
     if elastic.script:
-        once = _Once(warn)
+        once = functools.cache(warn)
         return lambda: hosts_of_script(elastic.script, elastic.default_slots, once)
     if elastic.hostfile:
         return lambda: hosts_in_file(elastic.hostfile)
@@ -55,7 +39,7 @@ def finder(elastic: Elastic, warn: Warn = _say_nothing) -> Find:
     return lambda: fixed
 
 
-def hosts_of_script(script: str, default_slots: int, warn: Warn = _say_nothing) -> dict[str, int]:
+def hosts_of_script(script: str, default_slots: int, warn: Warn = str) -> dict[str, int]:
     """Run a discovery script in a shell and read the lines "host" or "host:slots" that it prints.
 
     A host listed twice has the slots of its last line. warn: called if the lines differ.
@@ -148,9 +132,7 @@ class _Function:
         return hosts
 
 
-def read_lines(
-    text: str, script: str, default_slots: int, warn: Warn = _say_nothing
-) -> dict[str, int]:
+def read_lines(text: str, script: str, default_slots: int, warn: Warn = str) -> dict[str, int]:
     """Parse the output of a discovery script. Raises LaunchError naming the line.
 
     warn: called with each problem that is not an error.
