@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import errno
 import os
@@ -30,24 +29,8 @@ _READ_BYTES = 1 << 16
 _SSH_FAILED = 255
 _TURNED_AWAY = b"kex_exchange_identification|ssh_exchange_identification"
 _JUMPS = r"^(proxyjump|proxycommand) (?!none$)(.+)$"
-
-
-class _Places:
-    """Limits how many connect through the same jump host at the same time."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._of: dict[str, threading.Semaphore] = collections.defaultdict(
-            lambda: threading.Semaphore(_AT_ONCE)
-        )
-
-    def at(self, jump: str) -> threading.Semaphore:
-        """Return the semaphore of a jump host."""
-        with self._lock:
-            return self._of[jump]
-
-
-_places = _Places()
+# How many more may connect now through each jump host.
+_places: dict[str, threading.Semaphore] = {}
 
 
 class SshChannel:
@@ -89,7 +72,8 @@ class SshChannel:
         ends = time.monotonic() + self._seconds
         with theirs, os.fdopen(errors, "wb", buffering=0) as told, contextlib.suppress(OSError):
             jump = _jump_of(self._argv)
-            places = _places.at(jump) if jump else contextlib.nullcontext()
+            free = _places.setdefault(jump, threading.Semaphore(_AT_ONCE))
+            places = free if jump else contextlib.nullcontext()
             while not self._cut.is_set():
                 with places:
                     said = self._try(host, theirs)
