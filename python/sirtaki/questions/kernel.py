@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from sirtaki.rendezvous.host.control_groups import text_of
 from sirtaki.rendezvous.host.presence import stat_of
 
 _NANO = 1e-9
@@ -60,7 +61,7 @@ def scheduled(pid: int) -> dict[str, Any]:
     """
     threads = {}
     for folder in Path(f"/proc/{pid}/task").glob("[0-9]*"):
-        threads[int(folder.name)] = schedstat(_text(folder / "schedstat"))
+        threads[int(folder.name)] = schedstat(text_of(folder / "schedstat"))
     return {
         "cpu": sum(running for running, _ in threads.values()),
         "queued": max((queued for _, queued in threads.values()), default=0.0),
@@ -80,7 +81,7 @@ def schedstat(text: str) -> tuple[float, float]:
 
 def busy_seconds() -> float:
     """Return the seconds of all cores since the machine's start that were not idle."""
-    words = _text(Path("/proc/stat")).partition("\n")[0].split()
+    words = text_of(Path("/proc/stat")).partition("\n")[0].split()
     with contextlib.suppress(ValueError, IndexError):
         user, nice, system, _idle, _wait, irq, soft = map(int, words[1:8])
         return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
@@ -91,10 +92,3 @@ def _fields(file: Path) -> dict[str, str]:
     lines = file.read_text(errors="replace").splitlines()
     pairs = (line.partition(":") for line in lines)
     return {name: value.strip() for name, _, value in pairs}
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text()
-    except OSError:
-        return ""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sirtaki.rendezvous.files.private_folder import is_private
+from sirtaki.rendezvous.host.control_groups import text_of
 from sirtaki.rendezvous.words import parse_json
 
 RUNTIME_DIR = "SIRTAKI_RUNTIME_DIR"
@@ -101,10 +102,7 @@ def own_boot() -> str:
 
     Containers of a machine have the same; two machines that share a folder have not.
     """
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    return text_of(Path("/proc/sys/kernel/random/boot_id"))
 
 
 def prepare(record: Record) -> Presence:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sirtaki.rendezvous.host.joining import HeapMemory, join_host
+from sirtaki.rendezvous.host.presence import own_boot
 from sirtaki.rendezvous.network import interfaces as network
 from sirtaki.rendezvous.network import tcp_socket
 from sirtaki.rendezvous.network.tcp_socket import Endpoint
@@ -309,7 +310,6 @@ def _close_descriptors(joined: Joined) -> None:
         heap.close()
 
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NETWORK = Path("/proc/self/ns/net")
 
 
@@ -328,9 +328,7 @@ class HostIdentity(NamedTuple):
 
 def host_identity(name: str, host_id: str = "") -> HostIdentity:
     """Return this process's. name: of the host, by the launcher. host_id: distinguishes hosts."""
-    boot = socket.gethostname()
-    with contextlib.suppress(OSError):
-        boot = _BOOT_ID.read_text().strip()
+    boot = own_boot() or socket.gethostname()
     network = 0
     with contextlib.suppress(OSError):
         network = _NETWORK.stat().st_ino
