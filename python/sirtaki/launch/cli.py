@@ -138,7 +138,9 @@ def _start(arguments: Sequence[str], prog: str) -> int:
     """Start a guardian before the modules that parse flags are imported; see `command.run`."""
     from sirtaki.launch.processes.guarding.process import guardian_ahead
 
-    _prepare_streams()
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character must not end the job.
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     _restore_signals()
     # Imported modules stay; collecting garbage among them would take a tenth of the time.
     gc.disable()
@@ -148,22 +150,6 @@ def _start(arguments: Sequence[str], prog: str) -> int:
         gc.freeze()
         gc.enable()
         return command.run(arguments, prog)
-
-
-def _prepare_streams() -> None:
-    """Open missing standard streams and make them accept all characters."""
-    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            # /dev/null takes the lowest free number, so that no other file of ours gets it.
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-        if getattr(sys, name) is None:
-            mode = "w" if descriptor else "r"
-            setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character must not end the job.
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
 
 
 def _restore_signals() -> None:
@@ -195,8 +181,10 @@ def _read(command: Callable[[], int]) -> int:
     """Run a command; its output may have no reader, or no space left on the disk."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by our parent
+            # It takes the lowest free number, so that no other file of ours or a child's gets it.
             nowhere = os.open(os.devnull, os.O_RDWR)
-            setattr(sys, name, os.fdopen(nowhere, mode))
+            os.set_inheritable(nowhere, True)
+            setattr(sys, name, os.fdopen(nowhere, mode, closefd=False))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr is
     try:
