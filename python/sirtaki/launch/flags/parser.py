@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import NoReturn
 
 from sirtaki.launch.cores.shares import bind_to
@@ -69,10 +68,6 @@ class _RunParser(LaunchParser):
         formatter.add_text(_EXAMPLES.format(self.prog))
         return formatter.format_help()
 
-    def format_help_of_all(self) -> str:
-        """Return a help with all flags but those that only old scripts need."""
-        return super().format_help()
-
 
 class _SharedHeap(argparse.Action):
     """Refuses a flag that earlier versions had."""
@@ -82,17 +77,10 @@ class _SharedHeap(argparse.Action):
 
 
 class _HelpAll(argparse.Action):
-    """Prints the help of all flags and leaves."""
+    """Prints the help of all flags but those that only old scripts need, and leaves."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[object] | None,
-        option_string: str | None = None,
-    ) -> NoReturn:
-        assert isinstance(parser, _RunParser)
-        print(parser.format_help_of_all(), end="")
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        print(argparse.ArgumentParser.format_help(parser), end="")
         parser.exit()
 
 
