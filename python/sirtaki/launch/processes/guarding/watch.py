@@ -369,10 +369,9 @@ def _high(file: int) -> int:
     return descriptor
 
 
-def _signal_all(*signals: int) -> None:
+def _signal_all(number: int) -> None:
     for pid in workers.descendants(os.getpid()):
-        for number in signals:
-            workers.send(os.kill, pid, number)
+        workers.send(os.kill, pid, number)
 
 
 def _read(descriptor: int) -> Any:

@@ -62,9 +62,10 @@ def children_of_all() -> dict[int, list[int]]:
     return children
 
 
-def _below(root: int, ends: Callable[[int], bool]) -> list[int]:
-    """Return the processes from `root` down, but not below one where `ends`; no zombies."""
-    children = children_of_all()
+def _below(
+    root: int, children: dict[int, list[int]], ends: Callable[[int], bool] = lambda _: False
+) -> list[int]:
+    """Return the processes from `root` down, but not below one where `ends`."""
     found: list[int] = [root]
     for pid in found:
         if not ends(pid):
@@ -74,7 +75,7 @@ def _below(root: int, ends: Callable[[int], bool]) -> list[int]:
 
 def descendants(root: int) -> list[int]:
     """Return all processes below `root`, without zombies."""
-    return _below(root, lambda _: False)[1:]
+    return _below(root, children_of_all())[1:]
 
 
 def pass_on(number: int, root: int) -> None:
@@ -90,7 +91,7 @@ def pass_on(number: int, root: int) -> None:
             found.append(pid)
         return pid in found
 
-    _below(root, takes)
+    _below(root, children_of_all(), takes)
     for pid in found or [root]:
         send(os.kill, pid, number)
 
@@ -102,7 +103,8 @@ def asked_first(number: int, root: int, children: dict[int, list[int]]) -> tuple
     its state, so they end later. So do processes above that only wait for it, as shells do, except
     on SIGINT, which a terminal sends to them as well.
     """
-    if _catches(root, number) and not (number == signal.SIGINT and _is_shell(root)):
+    catches = awaits(root, number, (b"SigCgt:",))
+    if catches and not (number == signal.SIGINT and _is_shell(root)):
         return [root], True
     below, saves = [root], False
     for child in children.get(root, ()):
@@ -114,14 +116,7 @@ def asked_first(number: int, root: int, children: dict[int, list[int]]) -> tuple
     if _threads(root) == 1:
         return [pid for pid in below if pid != root], True
     # A program that does not save its state: the order of its helpers does not matter.
-    return [root, *(pid for child in children[root] for pid in _all(child, children))], False
-
-
-def _all(root: int, children: dict[int, list[int]]) -> list[int]:
-    found = [root]
-    for pid in found:
-        found += children.get(pid, [])
-    return found
+    return _below(root, children), False
 
 
 class Tolerate:
@@ -195,10 +190,6 @@ def tell_everybody(text: str) -> None:
 def is_traced(root: int) -> bool:
     """Return whether a debugger holds a process, or one below it."""
     return any(_stat(pid)[0] == b"t" for pid in (root, *descendants(root)))
-
-
-def _catches(pid: int, number: int) -> bool:
-    return awaits(pid, number, (b"SigCgt:",))
 
 
 def _is_shell(pid: int) -> bool:
