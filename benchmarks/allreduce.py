@@ -25,7 +25,7 @@ from targets import Check, check_allreduce, check_refused
 
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.measure import Plan, Timings, sizes_between, table
-from sirtaki.rendezvous.stores.store import UnixStoreServer
+from sirtaki.rendezvous.stores.unix_store import UnixStoreServer
 
 HERE = Path(__file__).resolve().parent
 _REFUSED_SIZES = (4, 1 << 20, 64 << 20)

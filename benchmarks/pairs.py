@@ -24,7 +24,7 @@ from targets import Check, check_pairs
 
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.measure import show_bytes, show_rate, show_seconds, sizes_between
-from sirtaki.rendezvous.stores.store import UnixStoreServer
+from sirtaki.rendezvous.stores.unix_store import UnixStoreServer
 from sirtaki.rendezvous.words import aligned
 
 HERE = Path(__file__).resolve().parent

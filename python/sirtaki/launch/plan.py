@@ -26,7 +26,8 @@ from sirtaki.launch.processes.remote import RemoteProcesses
 from sirtaki.launch.starters.allocation import Allocation
 from sirtaki.launch.starters.ssh import Ssh, explain_end, ssh_command
 from sirtaki.launch.starters.ssh_channel import SshChannel
-from sirtaki.rendezvous.stores.store import LAUNCHED_HOSTS_KEY, UnixStoreServer
+from sirtaki.rendezvous.stores.store import LAUNCHED_HOSTS_KEY
+from sirtaki.rendezvous.stores.unix_store import UnixStoreServer
 
 if TYPE_CHECKING:
     from typing import TypeAlias

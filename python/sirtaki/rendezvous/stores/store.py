@@ -9,20 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sirtaki.rendezvous.stores import unix_store
-from sirtaki.rendezvous.stores.unix_store import UnixStore, UnixStoreServer
-from sirtaki.rendezvous.stores.wire import MAX_KEY_BYTES, MAX_VALUE_BYTES
-
-__all__ = [
-    "LAUNCHED_HOSTS_KEY",
-    "MAX_KEY_BYTES",
-    "MAX_VALUE_BYTES",
-    "TIMES_KEY",
-    "Store",
-    "UnixStore",
-    "UnixStoreServer",
-    "open_store",
-]
+from sirtaki.rendezvous.stores.unix_store import SCHEME, UnixStore
 
 # A list of each rank's host, which a launcher may set for messages about missing ranks.
 LAUNCHED_HOSTS_KEY = "launch/hosts"
@@ -68,7 +55,7 @@ def open_store(
     may not be running yet. Raises ValueError for an address of another form, otherwise as the
     stores do.
     """
-    if address.startswith(unix_store.SCHEME):
+    if address.startswith(SCHEME):
         return UnixStore(address, timeout, patient)
     if address.startswith(("tcp:", "tls:")):
         from sirtaki.rendezvous.stores.tcp_store import TcpStore

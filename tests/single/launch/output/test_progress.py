@@ -20,7 +20,8 @@ from sirtaki.launch.processes.events import HostJob, Process
 from sirtaki.launch.processes.remote import RemoteProcesses
 from sirtaki.launch.processes.supervise import Supervisor
 from sirtaki.launch.starters.ssh_channel import SshChannel
-from sirtaki.rendezvous.stores.store import UnixStoreServer, open_store
+from sirtaki.rendezvous.stores.store import open_store
+from sirtaki.rendezvous.stores.unix_store import UnixStoreServer
 from sirtaki.rendezvous.world.membership import Membership
 from tests.single.launching import GRACE, HOROVODRUN, Job, python
 

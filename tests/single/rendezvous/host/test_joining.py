@@ -23,7 +23,7 @@ from sirtaki.rendezvous.host import joining as host
 from sirtaki.rendezvous.host import meeting as local_meeting
 from sirtaki.rendezvous.host.joining import HeapMemory, HostLinks, Region, join_host
 from sirtaki.rendezvous.network import local_socket
-from sirtaki.rendezvous.stores.store import UnixStore, UnixStoreServer
+from sirtaki.rendezvous.stores.unix_store import UnixStore, UnixStoreServer
 from tests.single.rendezvous.memory_store import MemoryStore
 
 REGION = 1 << 16

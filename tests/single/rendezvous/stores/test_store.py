@@ -17,14 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sirtaki.rendezvous.network import local_socket
-from sirtaki.rendezvous.stores.store import (
-    MAX_KEY_BYTES,
-    MAX_VALUE_BYTES,
-    Store,
-    UnixStore,
-    UnixStoreServer,
-    open_store,
-)
+from sirtaki.rendezvous.stores.store import Store, open_store
+from sirtaki.rendezvous.stores.unix_store import UnixStore, UnixStoreServer
+from sirtaki.rendezvous.stores.wire import MAX_KEY_BYTES, MAX_VALUE_BYTES
 from tests.single.rendezvous.memory_store import MemoryStore
 
 

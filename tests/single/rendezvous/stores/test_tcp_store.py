@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from sirtaki.rendezvous.network import tcp_socket
 from sirtaki.rendezvous.stores import wire
-from sirtaki.rendezvous.stores.store import MAX_VALUE_BYTES, open_store
+from sirtaki.rendezvous.stores.store import open_store
 from sirtaki.rendezvous.stores.tcp_store import TcpStore, TcpStoreServer
+from sirtaki.rendezvous.stores.wire import MAX_VALUE_BYTES
 from sirtaki.rendezvous.trust import auth
 from sirtaki.rendezvous.trust.auth import Seal
 from tests import needs
