@@ -8,6 +8,7 @@ results = horovod.spark.run(train, num_proc=4)
 """
 
 import importlib
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,8 +20,18 @@ _WHERE = {"SparkRunError": "failures", "run": "runner", "run_elastic": "elastic.
 __all__ = ["SparkRunError", "run", "run_elastic"]
 
 
-def __getattr__(name: str) -> object:
-    """Load the driver's modules on first use, because ranks import this package too."""
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+def lazily(package: str, where: Mapping[str, str]) -> Callable[[str], object]:
+    """Return the `__getattr__` of a package that ranks import too, but without its driver's part.
+
+    where: the module below the package that has each name, imported when the name is used.
+    """
+
+    def find(name: str) -> object:
+        if name not in where:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{where[name]}"), name)
+
+    return find
+
+
+__getattr__ = lazily(__name__, _WHERE)
