@@ -280,19 +280,8 @@ def placement_of(place: Place, store: str, secret: bytes | None) -> Placement:
     # Here, because only processes of elastic jobs need it.
     from sirtaki.rendezvous.world.placement import Placement
 
-    own = place.topology
-    return Placement(
-        own.rank,
-        own.size,
-        store,
-        secret,
-        place.epoch,
-        own.local_rank,
-        own.local_size,
-        own.cross_rank,
-        own.cross_size,
-        place.host_id,
-    )
+    own = place.topology._asdict()
+    return Placement(store=store, secret=secret, epoch=place.epoch, host_id=place.host_id, **own)
 
 
 def places(members: Sequence[int], hosts: Sequence[str], epoch: int, fresh: int) -> list[Place]:
