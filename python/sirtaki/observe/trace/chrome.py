@@ -15,6 +15,8 @@ from sirtaki.rendezvous.words import parse_json
 _Event = dict[str, Any]
 # Of what is written under "sirtaki".
 FORMAT = 2
+# Of a rank, beside what becomes events.
+_HEAD = ("rank", "host", "pid", "begun", "ended", "main", "lost", "calls", "cpu", "cores")
 
 
 class NoTrace(ValueError):
@@ -27,21 +29,7 @@ def to_json(trace: Trace) -> Iterator[str]:
     # An operation that was open when a rank began to record had begun before.
     begins = (each.begun for track in layout.tracks for each in track.slices[:1])
     began = min((trace.begun, *begins))
-    ranks = [
-        {
-            "rank": one.rank,
-            "host": one.host,
-            "pid": one.pid,
-            "begun": one.begun,
-            "ended": one.ended,
-            "main": one.main,
-            "lost": one.lost,
-            "calls": one.calls,
-            "cpu": one.cpu,
-            "cores": one.cores,
-        }
-        for one in trace.ranks
-    ]
+    ranks = [{name: getattr(one, name) for name in _HEAD} for one in trace.ranks]
     head = {
         "displayTimeUnit": "ms",
         "otherData": {
@@ -147,9 +135,8 @@ def from_json(text: str) -> Trace:
 
 
 def _rank(head: Mapping[str, Any], events: Iterable[_Event], began: int) -> Rank:
-    rank = Rank(head["rank"], head["host"], head["pid"], head["begun"], head["ended"], head["main"])
-    rank.lost, rank.calls = head["lost"], head["calls"]
-    rank.cpu, rank.cores = float(head["cpu"]), int(head["cores"])
+    rank = Rank(**{name: head[name] for name in _HEAD})
+    rank.cpu, rank.cores = float(rank.cpu), int(rank.cores)
     threads: dict[int, str] = {}
     for event in events:
         if event["name"] == "thread_name" and event["ph"] == "M":
