@@ -10,7 +10,7 @@ import socket
 import struct
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from sirtaki.doctor.finding import NOTE, OK, WARNING, Finding
@@ -160,18 +160,8 @@ def drops(rules: str) -> bool:
     return False
 
 
-def plain_links(found: list[Link]) -> list[dict[str, object]]:
-    """Return interfaces as JSON objects."""
-    return [asdict(link) for link in found]
-
-
-def plain_routes(proc: Path) -> list[dict[str, str]]:
-    """Return the IPv4 routes as JSON objects: interface, network, gateway."""
-    return routes_of(text_of(proc / "net/route"))
-
-
 def routes_of(table: str) -> list[dict[str, str]]:
-    """Parse /proc/net/route, whose addresses are numbers in native byte order."""
+    """Parse the IPv4 routes of /proc/net/route, whose addresses are in native byte order."""
     found = []
     for line in table.splitlines()[1:]:
         words = line.split()

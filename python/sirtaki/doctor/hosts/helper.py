@@ -12,14 +12,16 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import sirtaki
 from sirtaki.doctor.examination import examine
 from sirtaki.doctor.hosts.link import LinkListener, measure
-from sirtaki.doctor.network import links, plain_links, plain_routes
+from sirtaki.doctor.network import links, routes_of
 from sirtaki.frameworks import frameworks
+from sirtaki.rendezvous.host.control_groups import text_of
 from sirtaki.rendezvous.network.interfaces import candidates
 
 MARK = "\x1esirtaki "
@@ -49,8 +51,8 @@ def _examine(request: Mapping[str, Any]) -> dict[str, Any]:
         **examine(request["quick"]),
         "versions": versions(),
         "addresses": candidates(towards, request["interfaces"]),
-        "interfaces": plain_links(links(Path("/sys"))),
-        "routes": plain_routes(Path("/proc")),
+        "interfaces": [asdict(link) for link in links(Path("/sys"))],
+        "routes": routes_of(text_of(Path("/proc/net/route"))),
     }
 
 
