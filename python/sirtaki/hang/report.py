@@ -8,7 +8,7 @@ from dataclasses import replace
 from sirtaki.hang.analysis import Diagnosis
 from sirtaki.hang.answers import Job, Rank
 from sirtaki.hang.causes import cause_of
-from sirtaki.rendezvous.words import printable
+from sirtaki.rendezvous.words import printable, write_numbers
 
 MOST_LINES = 60
 _MOST_OPERATIONS = 6
@@ -175,10 +175,4 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 def spans(numbers: Iterable[int]) -> str:
     """Format numbers as ranges: ``0-3,6``."""
-    found: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if found and number == found[-1][-1] + 1:
-            found[-1][1:] = [number]
-        else:
-            found.append([number])
-    return ",".join("-".join(map(str, span)) for span in found)
+    return write_numbers(sorted(set(numbers)))
