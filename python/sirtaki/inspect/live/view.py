@@ -207,8 +207,8 @@ def cells(one: Mapping[str, Any]) -> tuple[str, ...]:
         f"{one['rank']}{'*' if one['slowest'] else ' '}",
         "-" if step is None else f"{step * 1e3:.1f} ms",
         *(_percent(one[name]) for name in shares),
-        _amount(one["bytes"]),
-        _amount(one["memory"]),
+        amount(one["bytes"]),
+        amount(one["memory"]),
         *([] if one["parts"] is None else [str(one["parts"])]),
         does,
     )
@@ -218,7 +218,8 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.0%}"
 
 
-def _amount(count: float | None) -> str:
+def amount(count: float | None) -> str:
+    """Return a number of bytes for people, "-" if it is unknown."""
     if count is None:
         return "-"
     for unit in ("B", "KiB", "MiB"):

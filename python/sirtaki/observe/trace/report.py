@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean, median
 
-from sirtaki.inspect.live.view import SHARES
+from sirtaki.inspect.live.view import SHARES, amount
 from sirtaki.observe.blame import slow_line
 from sirtaki.observe.trace.matching import match, match_messages
 from sirtaki.observe.trace.model import Operation, Rank, Trace
@@ -294,7 +294,7 @@ def text_of(found: Findings) -> str:
                 f"{one.rank}{'*' if one.rank in found.stragglers else ' '}",
                 "-" if one.step is None else f"{one.step * 1e3:.1f} ms",
                 *("-" if part is None else f"{part / whole:.0%}" for part in (*shares, *more)),
-                _amount(one.bytes / whole),
+                amount(one.bytes / whole),
                 _bar(one),
             )
         )
@@ -317,11 +317,3 @@ def _bar(one: RankTimes) -> str:
     late = round(_BAR * one.exposed_waiting / whole)
     moving = round(_BAR * one.moving / whole)
     return "#" * max(0, _BAR - late - moving) + "=" * moving + "." * late
-
-
-def _amount(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"
