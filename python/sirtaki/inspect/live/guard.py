@@ -108,18 +108,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """See `answer`."""
-        self._checked()
-
-    def do_POST(self) -> None:
-        """See `answer`."""
-        self._checked()
-
-    def _checked(self) -> None:
         try:
             self._require_own_names()
             self.answer()
         except Refused as why:
             self.reply(403, "text/plain", f"{why}\n")
+
+    do_POST = do_GET
 
     def _require_own_names(self) -> None:
         """Refuse other sites: names that resolve to this machine, and cross-origin requests."""
