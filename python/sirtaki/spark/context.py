@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
+from sirtaki import shipped
 from sirtaki.rendezvous.world.placement import Placement
 from sirtaki.spark.failures import unpicklable
-from sirtaki.spark.messages import Call, pickled
+from sirtaki.spark.messages import Call
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -72,7 +73,7 @@ def make_call(
 ) -> Call:
     """Describe the work of each rank. Raises TypeError if it cannot be sent."""
     try:
-        function = pickled((fn, tuple(args), dict(kwargs or {})))
+        function = shipped.dumps((fn, tuple(args), dict(kwargs or {})))
     except Exception as error:
         raise unpicklable(fn, error) from error
     return Call(

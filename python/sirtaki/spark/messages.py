@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
-from sirtaki import shipped
 from sirtaki.rendezvous.world.placement import Placement
 
 # Keys in the driver's store; each is followed by "/" and a number.
@@ -70,8 +69,3 @@ def read_part(stream: IO[bytes]) -> bytes:
     """Read the bytes of `write_part`; return b"" at the end."""
     head = stream.read(_LENGTH.size)
     return stream.read(_LENGTH.unpack(head)[0]) if len(head) == _LENGTH.size else b""
-
-
-def pickled(value: Any) -> bytes:
-    """Pickle any object, including functions of scripts and notebooks."""
-    return shipped.dumps(value)

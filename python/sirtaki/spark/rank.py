@@ -15,7 +15,7 @@ from typing import Any
 from sirtaki import shipped
 from sirtaki.core import placed
 from sirtaki.spark.failures import missing_module_hint
-from sirtaki.spark.messages import pickled, read_part, write_part
+from sirtaki.spark.messages import read_part, write_part
 
 
 def main() -> int:
@@ -35,7 +35,7 @@ def main() -> int:
 def _returned(value: Any) -> dict[str, Any]:
     """Return a function's result as parts that can each be read without the others."""
     try:
-        return {"value": pickled(value)}
+        return {"value": shipped.dumps(value)}
     except Exception as error:
         why = f"what this rank returned cannot be sent back: {error!r}"
         return {"error": None, "text": why, "follows": False}

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReader, MLWriter
 
-from sirtaki.spark.messages import pickled
+from sirtaki import shipped
 
 _NOT_SAVED = ("backend", "store")
 _FILE = "parameters.pickle"
@@ -28,7 +28,7 @@ class Writer(MLWriter):  # type: ignore[misc]
         # The values are in a file of ours, since Spark would write them as JSON.
         DefaultParamsWriter.saveMetadata(stage, path, spark.sparkContext, paramMap={})
         kept = {name: each for name, each in stage.values().items() if name not in _NOT_SAVED}
-        data = pickled(kept)
+        data = shipped.dumps(kept)
         file_system, where = _place(spark, path)
         stream = file_system.create(where)
         try:

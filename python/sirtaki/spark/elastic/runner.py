@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+from sirtaki import shipped
 from sirtaki.launch.api import elastic_results, leave_call
 from sirtaki.launch.elastic.discovery import Discovery
 from sirtaki.launch.elastic.driver import ABANDON, Driver
@@ -30,7 +31,7 @@ from sirtaki.spark.context import active_context, process_count, start_seconds
 from sirtaki.spark.elastic.agents import Agents, SparkHosts
 from sirtaki.spark.elastic.worker import Orders, task
 from sirtaki.spark.failures import SparkRunError, explained, too_few, unpicklable
-from sirtaki.spark.messages import OVER, STARTED, pickled
+from sirtaki.spark.messages import OVER, STARTED
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -112,7 +113,7 @@ def run_elastic(
     elastic = elastic_settings(flags, os.environ)
     assert elastic is not None
     try:
-        pickled((fn, tuple(args), dict(kwargs or {})))
+        shipped.dumps((fn, tuple(args), dict(kwargs or {})))
     except Exception as error:
         raise unpicklable(fn, error) from error
     job = _ElasticJob(context, elastic, executable or "", env, nics or ())

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from sirtaki import shipped
 from sirtaki.spark.common.estimator import SparkEstimator, SparkModel
 from sirtaki.spark.common.params import COMMON
 from sirtaki.spark.common.work import Work
 from sirtaki.spark.keras import models
 from sirtaki.spark.keras.training import rank_function
-from sirtaki.spark.messages import pickled
 
 
 class KerasEstimator(SparkEstimator):
@@ -69,7 +69,7 @@ class KerasEstimator(SparkEstimator):
         names = ("optimizer", "loss", "metrics")
         described = {name: models.described(values[name]) for name in names}
         others = ("custom_objects", "callbacks", "checkpoint_callback")
-        self._sent = pickled({**described, **{name: values[name] for name in others}})
+        self._sent = shipped.dumps({**described, **{name: values[name] for name in others}})
         # They are sent in a form of their own.
         kept = {name: value for name, value in values.items() if name not in (*names, *others)}
         return super()._fit_prepared(kept, backend, idx)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sirtaki.spark.messages import pickled
+from sirtaki import shipped
 
 
 def to_bytes(model: Any) -> bytes:
@@ -137,7 +137,7 @@ def predictor(
     data: bytes, custom_objects: Mapping[str, Any], backend: str, names: list[str]
 ) -> Any:
     """Return a function that makes, within a task, the prediction function of a model."""
-    objects = pickled(dict(custom_objects))
+    objects = shipped.dumps(dict(custom_objects))
 
     def make() -> Any:
         import pickle

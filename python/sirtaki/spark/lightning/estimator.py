@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 from lightning.pytorch import LightningModule
 
+from sirtaki import shipped
 from sirtaki.spark.common.estimator import SparkEstimator
 from sirtaki.spark.common.params import COMMON
 from sirtaki.spark.common.work import Work
 from sirtaki.spark.lightning.training import Wrapped, rank_function
-from sirtaki.spark.messages import pickled
 from sirtaki.spark.torch.estimator import ModuleModel
 
 # Horovod's minimum Lightning version, printed by its examples; ours is in `sirtaki[lightning]`.
@@ -75,7 +75,7 @@ class TorchEstimator(SparkEstimator):
         module = values["model"]
         if not isinstance(module, LightningModule):
             module = Wrapped(module, values["optimizer"], values)
-        self._pickled = pickled(module)
+        self._pickled = shipped.dumps(module)
         return super()._fit_prepared(values, backend, idx)
 
     def _remote(self, work: Work) -> Any:

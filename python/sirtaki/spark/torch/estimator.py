@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import torch
 
+from sirtaki import shipped
 from sirtaki.spark.common.estimator import SparkEstimator, SparkModel
 from sirtaki.spark.common.params import COMMON
 from sirtaki.spark.common.work import Work
-from sirtaki.spark.messages import pickled
 from sirtaki.spark.torch.losses import as_list, tensor
 from sirtaki.spark.torch.metrics import metrics_of
 from sirtaki.spark.torch.training import rank_function
@@ -28,7 +28,7 @@ class ModuleModel(SparkModel):
 
 def _predictor(model: torch.nn.Module, shapes: Any) -> Any:
     """Return a function that makes, within a task, the prediction function of a module."""
-    data = pickled(model.cpu())
+    data = shipped.dumps(model.cpu())
 
     def make() -> Any:
         # Spark runs as many tasks as cores.
@@ -118,7 +118,7 @@ class TorchEstimator(SparkEstimator):
 
     def _fit_prepared(self, values: dict[str, Any], backend: Any, idx: int | None) -> Any:
         # Pickled together, so that the optimizer's parameters remain the model's.
-        self._pickled = pickled((values["model"], values["optimizer"]))
+        self._pickled = shipped.dumps((values["model"], values["optimizer"]))
         return super()._fit_prepared(values, backend, idx)
 
     def _remote(self, work: Work) -> Any:
