@@ -37,7 +37,7 @@ class JobError(LaunchError, RuntimeError):
 
 @contextlib.contextmanager
 def reported() -> Iterator[None]:
-    """Turn a scheduler's ValueError into a LaunchError."""
+    """Turn a ValueError, such as a scheduler's, into a LaunchError."""
     try:
         yield
     except ValueError as error:

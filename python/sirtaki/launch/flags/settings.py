@@ -225,11 +225,9 @@ def metric_settings(flags: Flags) -> MetricSettings | None:
     seconds = 10.0 if interval is None else interval
     if not 0.1 <= seconds <= 3600:
         raise LaunchError(f"--metrics-interval {seconds:g}: not from 0.1 to 3600")
-    try:
-        wanted = "" if number is None else token or DEFAULT_TOKEN_FILE
+    wanted = "" if number is None else token or DEFAULT_TOKEN_FILE
+    with reported():
         token_file = in_home(wanted, "--metrics-token-file")
-    except ValueError as error:
-        raise LaunchError(str(error)) from None
     return MetricSettings(port=number, token_file=str(token_file), file=file, interval=seconds)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sirtaki.launch.errors import LaunchError
+from sirtaki.launch.errors import reported
 from sirtaki.rendezvous.files.private_folder import in_home, is_private, make_private_folder
 
 JOB = "job.json"
@@ -34,10 +34,8 @@ def shared_directory(environ: Mapping[str, str]) -> Path:
     Raises LaunchError.
     """
     chosen = environ.get("SIRTAKI_SHARED_DIR")
-    try:
+    with reported():
         return Path(chosen) if chosen else in_home("~/.sirtaki/jobs", "SIRTAKI_SHARED_DIR")
-    except ValueError as error:
-        raise LaunchError(str(error)) from None
 
 
 def create_folder(parent: Path, job: str) -> Path:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 from sirtaki.launch.cores import binding
 from sirtaki.launch.cores.shares import Share
-from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, NOT_FOUND, LaunchError
+from sirtaki.launch.errors import CANNOT_EXECUTE, FAILED, NOT_FOUND, LaunchError, reported
 from sirtaki.launch.hosts.torch_variables import complete, free_port
 from sirtaki.launch.processes.channels import STREAMS_OF_A_RANK, file_limit
 from sirtaki.launch.processes.events import Event, HostJob, HostProcesses, Process
@@ -119,10 +119,8 @@ class LocalProcesses(HostProcesses):
         self._job = job
         self._base = dict(job.environment)
         self._together = together
-        try:
+        with reported():
             refuse_shared_heap(self._base)
-        except ValueError as error:
-            raise LaunchError(str(error)) from None
         self._shares = binding.shares_here(job.places, job.bind_to, self._base, job.cpus)
         self._processes: dict[int, Process] = {}
         # The ranks' limit: ours may be raised before they start.
