@@ -1,8 +1,9 @@
-"""The arguments shared by `sirtaki bench scaling` and `sirtaki bench compare`."""
+"""The arguments shared by `sirtaki bench`, its subcommands and `sirtaki predict`."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,6 +48,14 @@ def _positive(text: str) -> float:
     return value
 
 
+def count(text: str) -> int:
+    """Parse a positive number of an argument."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
+
+
 def missing_command(command: Sequence[str]) -> str:
     """Return the error for a missing command, "" if there is one."""
     if command:
@@ -54,10 +63,14 @@ def missing_command(command: Sequence[str]) -> str:
     return "the command to run is missing: write it behind --, such as -- python train.py"
 
 
-def missing_folder(*names: str | None) -> str:
-    """Return the error for a file whose folder does not exist, "" if all folders exist."""
-    without = (n for n in names if n and n != OUTPUT and not Path(n).resolve().parent.is_dir())
-    return next((f"no folder for {name}" for name in without), "")
+def missing_for_files(json: str | None, plot: str | None = None) -> str:
+    """Return the error for a missing folder of a file or package for a plot, "" if none is."""
+    for name in filter(None, (json, plot)):
+        if name != OUTPUT and not Path(name).resolve().parent.is_dir():
+            return f"no folder for {name}"
+    if plot and importlib.util.find_spec("matplotlib") is None:
+        return "--plot needs matplotlib: pip install matplotlib"
+    return ""
 
 
 def write(name: str, text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import shlex
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from sirtaki.launch.api import run
 from sirtaki.launch.errors import LaunchError
 from sirtaki.launch.flags.guesses import CommandParser, refused
+from sirtaki.observe.arguments import missing_for_files
 from sirtaki.observe.machine import machine_facts
 from sirtaki.observe.measure import Plan, measure_own, sizes_between, table
 
@@ -39,11 +39,8 @@ def main(arguments: Sequence[str]) -> int:
     args = make_parser().parse_args(arguments)
     if args.operation in _OF_SCRIPTS:
         return refused("sirtaki bench", f"{args.operation} comes before its flags")
-    for name in filter(None, (args.json, args.plot)):
-        if not Path(name).resolve().parent.is_dir():
-            return refused("sirtaki bench", f"no folder for {name}")
-    if args.plot and importlib.util.find_spec("matplotlib") is None:
-        return refused("sirtaki bench", "--plot needs matplotlib: pip install matplotlib")
+    if wrong := missing_for_files(args.json, args.plot):
+        return refused("sirtaki bench", wrong)
     plan = Plan(sizes_between(_SMALLEST, args.max_bytes), seconds=args.seconds)
     facts = machine_facts()
     print(f"Measuring {len(plan.sizes)} sizes on {args.num_proc} ranks ...", file=sys.stderr)

@@ -14,9 +14,10 @@ from sirtaki.launch.flags.guesses import CommandParser, refused
 from sirtaki.observe.arguments import (
     OUTPUT,
     add_limits,
+    count,
     divided,
     missing_command,
-    missing_folder,
+    missing_for_files,
     write,
 )
 from sirtaki.observe.compare.turns import NoTurn, Turn, Verdict, conclude, take_turn
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     before, command = divided(arguments)
     args, flags = make_parser().parse_known_args(before)
-    if wrong := missing_command(command) or missing_folder(args.json):
+    if wrong := missing_command(command) or missing_for_files(args.json):
         return refused(_PROG, wrong)
     facts = machine_facts()
     limits = Limits(args.seconds, None, args.warm_up, args.patience)
@@ -83,17 +84,10 @@ def make_parser() -> argparse.ArgumentParser:
         "and print the ratio of the time of a step. The script stays as it is. A step is the time "
         "from one step of an optimizer to the next.",
     )
-    parser.add_argument("-np", "--num-proc", type=_count, default=2, help="ranks (2)")
-    parser.add_argument("--pairs", type=_count, default=3, help="pairs of turns, one over each (3)")
+    parser.add_argument("-np", "--num-proc", type=count, default=2, help="ranks (2)")
+    parser.add_argument("--pairs", type=count, default=3, help="pairs of turns, one over each (3)")
     add_limits(parser, seconds=10.0)
     return parser
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
-    return number
 
 
 def _order(pairs: int) -> list[str]:

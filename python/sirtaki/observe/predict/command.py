@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sirtaki.launch.flags.guesses import CommandParser, refused
+from sirtaki.observe.arguments import count
 from sirtaki.observe.predict.forecast import DILOCO, Forecast, Question, forecasts
 from sirtaki.observe.predict.link import parse_link, read_link
 from sirtaki.observe.predict.steps import steps_of
@@ -57,13 +58,13 @@ def make_parser() -> argparse.ArgumentParser:
         "or a file that `sirtaki doctor --hosts … --json` has printed",
     )
     parser.add_argument(
-        "--ranks", type=_count, metavar="N", help="of each host (default: as in the trace)"
+        "--ranks", type=count, metavar="N", help="of each host (default: as in the trace)"
     )
     parser.add_argument(
-        "--batch", type=_count, metavar="N", help="samples of a rank's step in the trace"
+        "--batch", type=count, metavar="N", help="samples of a rank's step in the trace"
     )
     parser.add_argument(
-        "--sync-every", type=_count, default=100, metavar="N", help="steps of DiLoCo (100)"
+        "--sync-every", type=count, default=100, metavar="N", help="steps of DiLoCo (100)"
     )
     parser.add_argument(
         "--cores",
@@ -80,13 +81,6 @@ def _hosts(text: str) -> list[int]:
     if not 1 <= numbers[0] <= numbers[-1] <= _MOST_HOSTS:
         raise argparse.ArgumentTypeError(f"{text} are not numbers of hosts from 1 to {_MOST_HOSTS}")
     return numbers
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return number
 
 
 def _cores(text: str) -> float:

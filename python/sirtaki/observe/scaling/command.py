@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.util
 import json
 import shlex
 import shutil
@@ -20,7 +19,7 @@ from sirtaki.observe.arguments import (
     add_limits,
     divided,
     missing_command,
-    missing_folder,
+    missing_for_files,
     write,
 )
 from sirtaki.observe.machine import machine_facts
@@ -119,10 +118,8 @@ def _numbers(text: str) -> list[int]:
 
 
 def _what_is_wrong(args: argparse.Namespace, flags: Sequence[str], command: Sequence[str]) -> str:
-    if wrong := missing_command(command) or missing_folder(args.json, args.plot):
+    if wrong := missing_command(command) or missing_for_files(args.json, args.plot):
         return wrong
-    if args.plot and importlib.util.find_spec("matplotlib") is None:
-        return "--plot needs matplotlib: pip install matplotlib"
     if args.steps is not None and args.steps < 1:
         return f"--steps {args.steps} is not a number of steps"
     if args.num_proc is None and any(each.startswith(_HOSTS) for each in flags):
