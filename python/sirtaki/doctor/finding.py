@@ -33,8 +33,3 @@ class Finding:
 def plain(findings: Iterable[Finding]) -> list[dict[str, str]]:
     """Return findings as JSON objects."""
     return [asdict(finding) for finding in findings]
-
-
-def worst(findings: Iterable[Finding]) -> str:
-    """Return the most severe level among them, `OK` if there is none."""
-    return max((finding.level for finding in findings), key=LEVELS.index, default=OK)

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.refused import WITHIN
 from sirtaki.doctor import examination, kernel, limits, network
-from sirtaki.doctor.finding import LEVELS, Finding, plain, worst
+from sirtaki.doctor.finding import LEVELS, Finding, plain
 from sirtaki.doctor.probe import Probed
 
 NONE = resource.RLIM_INFINITY
@@ -275,8 +275,3 @@ def test_all_of_this_machine_has_a_level_and_whatever_is_wrong_a_fix() -> None:
     assert [each for each in found if each.level in ("warning", "error") and not each.fix] == []
     told = json.loads(json.dumps(plain(found)))
     assert all(set(each) == {"check", "level", "what", "fix", "host"} for each in told)
-
-
-def test_the_gravest_level_counts() -> None:
-    assert worst([]) == "ok"
-    assert worst([Finding("a", "warning", ""), Finding("b", "note", "")]) == "warning"
