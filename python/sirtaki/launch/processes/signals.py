@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import time
-from types import FrameType
 from typing import Any
 
 from sirtaki.launch.processes.outcome import PASSED_ON
@@ -16,10 +15,6 @@ from sirtaki.launch.processes.outcome import PASSED_ON
 _COPY_SECONDS = 0.005
 _MOST_SIGNALS = 4096
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP, *PASSED_ON)
-
-
-def _do_nothing(_number: int, _frame: FrameType | None) -> None:
-    """Handle a signal without effect."""
 
 
 class SignalWatch:
@@ -39,7 +34,7 @@ class SignalWatch:
         for number in _SIGNALS:
             # A signal ignored at our start (by nohup, in a shell's background) stays ignored.
             if signal.getsignal(number) is not signal.SIG_IGN:
-                self._previous[number] = signal.signal(number, _do_nothing)
+                self._previous[number] = signal.signal(number, lambda *_: None)
         return self
 
     def __exit__(self, *_: object) -> None:
