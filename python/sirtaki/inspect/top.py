@@ -35,6 +35,8 @@ def main(arguments: Sequence[str]) -> int:
         if args.web:
             from sirtaki.inspect.live.page import serve
 
+            if looks.look() is None:
+                return _say_ended(looks)
             return serve(looks, args.port or 0)
         if args.once or args.json or not screen.usable():
             return _show(looks, args)

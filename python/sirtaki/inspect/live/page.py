@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import sys
 import threading
 import time
 from collections import deque
@@ -94,13 +93,7 @@ class PageServer(LoopbackServer):
 
 
 def serve(looks: Looks, port: int) -> int:
-    """Serve the page until Ctrl-C; returns 1 if the job has ended, 2 if the port is taken."""
-    if looks.look() is None:
-        print(
-            f"sirtaki top: no rank of {looks.job} is left here, or has called init() yet",
-            file=sys.stderr,
-        )
-        return 1
+    """Serve the page until Ctrl-C; returns 2 if the port is taken."""
     try:
         server = PageServer(looks, port)
     except OSError as error:
