@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from sirtaki.schedulers.job_script import Flag, SubmitRequest, bash_script, given, require_word
+from sirtaki.schedulers.job_script import WORD, Flag, SubmitRequest, bash_script, given, require
 from sirtaki.schedulers.scheduler import Agents, Scheduler, add_up, present, read_lines
 from sirtaki.schedulers.start import Environ
 
@@ -67,7 +67,7 @@ class GridEngine(Scheduler):
                 "Grid Engine needs a parallel environment, which says how slots spread over hosts: "
                 "give --pe NAME; qconf -spl lists them"
             )
-        require_word("--pe", environment)
+        require(WORD, environment, "--pe", "one word")
         slots = request.nodes * request.ranks_per_node * request.threads
         options = [
             "-S /bin/bash",

@@ -11,7 +11,7 @@ from typing import Any
 
 # The scheduler, not a shell, parses directives, with rules of its own for quotes, so only single
 # plain words are allowed. These are strings because `re` compiles them at first use.
-_WORD = r"[A-Za-z0-9_][A-Za-z0-9_.+@:=,-]*"
+WORD = r"[A-Za-z0-9_][A-Za-z0-9_.+@:=,-]*"
 _PATH = r"[A-Za-z0-9_./~%][A-Za-z0-9_./~%+@:=,-]*"
 _MODULE = r"[A-Za-z0-9_][A-Za-z0-9_./+@:=-]*"
 _TIME = r"[0-9]{1,4}:[0-5][0-9]:[0-5][0-9]"
@@ -62,23 +62,19 @@ class SubmitRequest:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        _require(_JOB_NAME, self.name, "--name", "a letter, then letters, digits, _ . -")
-        _require(_TIME, self.time, "--time", "HH:MM:SS")
-        _require(_WORD, self.account, "--account", "one word")
-        _require(_WORD, self.queue, "--partition, --queue", "one word")
-        _require(_PATH, self.output, "--output", "a path without spaces and quotes")
+        require(_JOB_NAME, self.name, "--name", "a letter, then letters, digits, _ . -")
+        require(_TIME, self.time, "--time", "HH:MM:SS")
+        require(WORD, self.account, "--account", "one word")
+        require(WORD, self.queue, "--partition, --queue", "one word")
+        require(_PATH, self.output, "--output", "a path without spaces and quotes")
         for module in self.modules:
-            _require(_MODULE, module, "--module", "the name of a module, such as gcc/12.2")
+            require(_MODULE, module, "--module", "the name of a module, such as gcc/12.2")
         if any("\0" in word for word in self.command):
             raise ValueError("the command contains a byte of value zero")
 
 
-def require_word(flag: str, value: str | None) -> None:
-    """Raise ValueError for a value that is not one plain word."""
-    _require(_WORD, value, flag, "one word")
-
-
-def _require(form: str, value: str | None, flag: str, expected: str) -> None:
+def require(form: str, value: str | None, flag: str, expected: str) -> None:
+    """Raise ValueError for a flag's value that is not of a form, None if it was not given."""
     if value is not None and re.fullmatch(form, value) is None:
         raise ValueError(f"{flag} {value!r}: expected {expected}")
 
