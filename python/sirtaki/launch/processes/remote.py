@@ -230,7 +230,7 @@ class RemoteProcesses:
 
     def close(self) -> bool:
         """Hang up, which ends the remaining processes, and wait for the agent's starter."""
-        self._hang_up()
+        self._send(None)
         if self._writer is not None:
             self._channel.close(patiently=self._ready and not self._lost)
             self._writer.join()
@@ -238,11 +238,8 @@ class RemoteProcesses:
             self._socket.close()
         return True
 
-    def _hang_up(self) -> None:
-        if self._writer is not None:
-            self._writer.put(None)
-
-    def _send(self, frame: bytes) -> None:
+    def _send(self, frame: bytes | None) -> None:
+        """Send a frame, or hang up by None."""
         if self._writer is not None:
             self._writer.put(frame)
 
@@ -315,7 +312,7 @@ class RemoteProcesses:
             return Event(kind)
         if kind == "done":
             self._over = True
-            self._hang_up()
+            self._send(None)
             return Event("done")
         raise frames.FrameError(f"there is no event {kind!r}")
 
