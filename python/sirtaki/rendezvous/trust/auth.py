@@ -174,14 +174,12 @@ def _require_same_protocol(ours: _Greeting, theirs: _Greeting, answer: bytes = b
 
 def _require_same_version(ours: _Greeting, theirs: _Greeting, answer: bytes = b"") -> None:
     if theirs.identity.version != _on_wire(ours.identity.version):
-        raise VersionMismatchError(_mismatch(ours.identity, theirs.identity), answer)
-
-
-def _mismatch(ours: Identity, theirs: Identity) -> str:
-    return (
-        f"version mismatch: host {ours.host} runs Sirtaki {ours.version}, host {theirs.host} runs "
-        f"{theirs.version}; install the same version on all hosts"
-    )
+        raise VersionMismatchError(
+            f"version mismatch: host {ours.identity.host} runs Sirtaki {ours.identity.version}, "
+            f"host {theirs.identity.host} runs {theirs.identity.version}; install the same version "
+            "on all hosts",
+            answer,
+        )
 
 
 # The answer to a peer with another protocol version: the number of ours.
