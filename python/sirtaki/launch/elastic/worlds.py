@@ -87,17 +87,16 @@ class Worlds:
         """Whether some members of the current world are not waiting for another one."""
         return any(not member.ready and not member.ends for member in self.current)
 
-    def next_world(self, hosts: Container[str], least: int | None = None) -> NextWorld | None:
+    def next_world(self, hosts: Container[str]) -> NextWorld | None:
         """Return the next world, None while none is possible.
 
-        hosts: those that the job may use. least: members that it needs, default `self.least`.
-        The survivors of a world keep their order, so rank 0 always has the state.
+        hosts: those that the job may use. The survivors of a world keep their order, so rank 0
+        always has the state.
         """
-        least = self.least if least is None else least
         if self.is_running or (self.epoch < 0 and self.starting):
             return None
         members = self._next_members(hosts)
-        if len(members) < max(1, least):
+        if len(members) < max(1, self.least):
             return None
         self.epoch += 1
         fresh = sum(member.epoch < 0 for member in members)
