@@ -84,10 +84,7 @@ def take_assignments(command: list[str]) -> dict[str, str]:
 
 
 # Those of the following that give the place in a world, which changes in an elastic job.
-NAMES_OF_PLACE = frozenset(
-    f"HOROVOD_{name}"
-    for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
-)
+NAMES_OF_PLACE = frozenset(f"HOROVOD_{name}" for name in _PLACE[:6])
 
 
 def rank_environment(slot: Slot, rendezvous: str) -> dict[str, str]:
