@@ -102,12 +102,11 @@ def check_names(given: Mapping[str, Any], known: Mapping[str, Any], who: str) ->
             warnings.warn(f"{who}: {name} changes nothing: {_WITHOUT_MEANING[name]}", stacklevel=3)
 
 
-def check_values(values: Mapping[str, Any], needs_store: bool = True) -> None:
+def check_values(values: Mapping[str, Any]) -> None:
     """Check parameters before a fit.
 
     Args:
         values: All parameters by name.
-        needs_store: Whether data is read from a store.
 
     Raises:
         ValueError: One is missing, out of its range, or contradicts another.
@@ -116,7 +115,7 @@ def check_values(values: Mapping[str, Any], needs_store: bool = True) -> None:
         raise ValueError('At most one of parameters "backend" and "num_proc" may be specified')
     if values["model"] is None:
         raise ValueError("Model parameter is required")
-    if needs_store and values["store"] is None:
+    if values["store"] is None:
         raise ValueError(
             "Store parameter is required: store=Store.create(path), where the ranks find the data"
         )
