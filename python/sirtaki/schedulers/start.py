@@ -73,9 +73,7 @@ def described(environ: Environ, by: str, *names: str) -> Start:
 
 def placed(rank: int, size: int, local_rank: int, local_size: int) -> Topology:
     """Make a topology; its values about hosts are completed when the ranks join."""
-    if local_size == size:
-        return Topology(rank, size, local_rank, local_size, 0, 1)
-    return Topology(rank, size, local_rank, local_size, 0, 0)
+    return Topology(rank, size, local_rank, local_size, 0, int(local_size == size))
 
 
 # From them other libraries read a rank's place: data loaders, loggers, trainers. torchrun sets most
