@@ -13,6 +13,7 @@ from sirtaki.hang.report import doing, spans
 from sirtaki.questions.asking import ask_launcher
 from sirtaki.questions.collect import collect
 from sirtaki.questions.messages import Question, RankAnswer
+from sirtaki.rendezvous.words import aligned
 
 # Shares of the time, as in `sirtaki trace report`.
 SHARES = ("COMPUTE", "EXPOSED", "COMM", "WAIT")
@@ -181,12 +182,8 @@ def _slowest(rates: Mapping[int, Mapping[str, Any]]) -> int | None:
 def table(seen: Mapping[str, Any]) -> list[str]:
     """Return the lines of the view."""
     rows = [headings(seen["ranks"]), *map(cells, seen["ranks"])]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(text.rjust(width) for text, width in zip(row[:-1], widths, strict=False))
-        + f"  {row[-1]}"
-        for row in rows
-    ]
+    lines = aligned([row[:-1] for row in rows])
+    return [f"{line}  {row[-1]}" for line, row in zip(lines, rows, strict=True)]
 
 
 def headings(ranks: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
