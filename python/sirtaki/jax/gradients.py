@@ -31,6 +31,16 @@ def _average(operation: TracedOperation, grads: Arrays) -> list[jax.Array]:
     return averages
 
 
+def _forward_of_many(operation: TracedOperation, *given: Any) -> tuple[list[jax.Array], None]:
+    """Return the result for the arrays, which come last; gradients need nothing of it."""
+    return bind(operation, given[-1]), None
+
+
+def _forward_of_one(operation: TracedOperation, *given: Any) -> tuple[jax.Array, None]:
+    """Return the result for the array, which comes last; gradients need nothing of it."""
+    return bind(operation, [given[-1]])[0], None
+
+
 # ---- allreduce ----
 
 
@@ -40,17 +50,13 @@ def traced_allreduce(operation: TracedOperation, arrays: Arrays) -> list[jax.Arr
     return bind(operation, arrays)
 
 
-def _allreduce_forward(operation: TracedOperation, arrays: Arrays) -> tuple[list[jax.Array], None]:
-    return bind(operation, arrays), None
-
-
 def _allreduce_backward(operation: TracedOperation, _: None, grads: list[Any]) -> tuple[Any]:
     if not _have_gradients(grads):
         return (None,)
     return (traced_allreduce(operation.of_gradient(), grads),)
 
 
-traced_allreduce.defvjp(_allreduce_forward, _allreduce_backward)
+traced_allreduce.defvjp(_forward_of_many, _allreduce_backward)
 
 
 # ---- allgather ----
@@ -62,12 +68,6 @@ def traced_allgather(
 ) -> list[jax.Array]:
     """Gather arrays of one dtype; `position` is this rank's index among the `ranks`."""
     return bind(operation, arrays)
-
-
-def _allgather_forward(
-    operation: TracedOperation, ranks: int, position: int, arrays: Arrays
-) -> tuple[list[jax.Array], None]:
-    return bind(operation, arrays), None
 
 
 def _allgather_backward(
@@ -82,7 +82,7 @@ def _allgather_backward(
     return (own,)
 
 
-traced_allgather.defvjp(_allgather_forward, _allgather_backward)
+traced_allgather.defvjp(_forward_of_many, _allgather_backward)
 
 
 # ---- broadcast ----
@@ -94,12 +94,6 @@ def traced_broadcast(operation: TracedOperation, is_root: bool, array: jax.Array
     return bind(operation, [array])[0]
 
 
-def _broadcast_forward(
-    operation: TracedOperation, is_root: bool, array: jax.Array
-) -> tuple[jax.Array, None]:
-    return bind(operation, [array])[0], None
-
-
 def _broadcast_backward(
     operation: TracedOperation, is_root: bool, _: None, grad: Any
 ) -> tuple[Any]:
@@ -109,7 +103,7 @@ def _broadcast_backward(
     return (average if is_root else jnp.zeros_like(average),)
 
 
-traced_broadcast.defvjp(_broadcast_forward, _broadcast_backward)
+traced_broadcast.defvjp(_forward_of_one, _broadcast_backward)
 
 
 # ---- alltoall ----
@@ -119,12 +113,6 @@ traced_broadcast.defvjp(_broadcast_forward, _broadcast_backward)
 def traced_alltoall(operation: TracedOperation, rows: int, array: jax.Array) -> jax.Array:
     """Exchange rows of an array with `rows`."""
     return bind(operation, [array])[0]
-
-
-def _alltoall_forward(
-    operation: TracedOperation, rows: int, array: jax.Array
-) -> tuple[jax.Array, None]:
-    return bind(operation, [array])[0], None
 
 
 def _alltoall_backward(operation: TracedOperation, rows: int, _: None, grad: Any) -> tuple[Any]:
@@ -137,7 +125,7 @@ def _alltoall_backward(operation: TracedOperation, rows: int, _: None, grad: Any
     return (jnp.concatenate([own, kept]),)
 
 
-traced_alltoall.defvjp(_alltoall_forward, _alltoall_backward)
+traced_alltoall.defvjp(_forward_of_one, _alltoall_backward)
 
 
 # ---- reducescatter ----
@@ -149,12 +137,6 @@ def traced_reducescatter(
 ) -> list[jax.Array]:
     """Reduce arrays of one dtype with `rows`, and return this rank's blocks of them."""
     return bind(operation, arrays)
-
-
-def _reducescatter_forward(
-    operation: TracedOperation, ranks: int, rows: tuple[int, ...], arrays: Arrays
-) -> tuple[list[jax.Array], None]:
-    return bind(operation, arrays), None
 
 
 def _reducescatter_backward(
@@ -177,4 +159,4 @@ def _reducescatter_backward(
     return (bind(back, [grad * scale for grad in grads]),)
 
 
-traced_reducescatter.defvjp(_reducescatter_forward, _reducescatter_backward)
+traced_reducescatter.defvjp(_forward_of_many, _reducescatter_backward)
