@@ -72,3 +72,19 @@ def filled(layer: Layer, shape: Shape, filler: Any, field: str) -> Param:
     except CaffeError as error:
         raise layer.error(f"{field}: {error}") from error
     return Param(data)
+
+
+def weights(layer: Layer, shape: Shape, outputs: int, field: str) -> list[Param]:
+    """Return a layer's weights and, with `bias_term`, a bias for each output.
+
+    Args:
+        layer: The layer that owns them.
+        shape: The shape of the weights.
+        outputs: The number of outputs.
+        field: The name of the parameter, in the layer's message, that has their fillers.
+    """
+    parameter = getattr(layer.proto, field)
+    found = [filled(layer, shape, parameter.weight_filler, f"{field}.weight_filler")]
+    if parameter.bias_term:
+        found.append(filled(layer, (outputs,), parameter.bias_filler, f"{field}.bias_filler"))
+    return found

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from sirtaki_caffe.layers.base import Layer, Shape, channels_last, layer
-from sirtaki_caffe.layers.checks import filled, positive, same_shapes
+from sirtaki_caffe.layers.checks import positive, same_shapes, weights
 from sirtaki_caffe.layers.products.windows import windows_of
 
 _CONVOLUTIONS: tuple[Callable[..., torch.Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
@@ -50,16 +50,8 @@ class _Convolving(Layer):
                 raise self.error(
                     f"convolution_param.group {self._group} does not divide {what} {number}"
                 )
-        weights = (*self.weight_channels(), *self._windows.kernel)
-        self.params = [
-            filled(self, weights, parameter.weight_filler, "convolution_param.weight_filler")
-        ]
-        if parameter.bias_term:
-            self.params.append(
-                filled(
-                    self, (self._outputs,), parameter.bias_filler, "convolution_param.bias_filler"
-                )
-            )
+        shape = (*self.weight_channels(), *self._windows.kernel)
+        self.params = weights(self, shape, self._outputs, "convolution_param")
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         """Return one shape per bottom."""

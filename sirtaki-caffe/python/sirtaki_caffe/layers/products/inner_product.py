@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from sirtaki_caffe.layers.base import Layer, Shape, layer
-from sirtaki_caffe.layers.checks import axis_in, filled, positive
+from sirtaki_caffe.layers.checks import axis_in, positive, weights
 
 
 @layer("InnerProduct")
@@ -25,13 +25,7 @@ class InnerProduct(Layer):
         self._inputs = math.prod(bottoms[0][self._axis :])
         self._transpose = parameter.transpose
         shape = (self._inputs, outputs) if self._transpose else (outputs, self._inputs)
-        self.params = [
-            filled(self, shape, parameter.weight_filler, "inner_product_param.weight_filler")
-        ]
-        if parameter.bias_term:
-            self.params.append(
-                filled(self, (outputs,), parameter.bias_filler, "inner_product_param.bias_filler")
-            )
+        self.params = weights(self, shape, outputs, "inner_product_param")
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         """Return the axes before `axis`, and num_output."""
@@ -67,13 +61,7 @@ class Embed(Layer):
         parameter = self.proto.embed_param
         outputs = positive(self, parameter.num_output, "embed_param.num_output")
         inputs = positive(self, parameter.input_dim, "embed_param.input_dim")
-        self.params = [
-            filled(self, (inputs, outputs), parameter.weight_filler, "embed_param.weight_filler")
-        ]
-        if parameter.bias_term:
-            self.params.append(
-                filled(self, (outputs,), parameter.bias_filler, "embed_param.bias_filler")
-            )
+        self.params = weights(self, (inputs, outputs), outputs, "embed_param")
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         """Return the bottom's axes, and num_output."""
