@@ -52,12 +52,8 @@ class SigmoidCrossEntropyLoss(LabelledLoss):
         return [losses.where(counted, 0.0).sum() / divisor]
 
 
-@layer("HingeLoss")
-class HingeLoss(LabelledLoss):
-    """max(0, 1 - x) of the label's class and max(0, 1 + x) of the others, or their squares.
-
-    Their sum is divided by the batch size. All axes after the first are one axis of classes.
-    """
+class _LabelAnItem(LabelledLoss):
+    """A loss with one label for each item."""
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         """Return the shape of a scalar."""
@@ -65,6 +61,14 @@ class HingeLoss(LabelledLoss):
         if math.prod(bottoms[1]) != items:
             raise self.error(f"{items} items need as many labels, not {list(bottoms[1])}")
         return [()]
+
+
+@layer("HingeLoss")
+class HingeLoss(_LabelAnItem):
+    """max(0, 1 - x) of the label's class and max(0, 1 + x) of the others, or their squares.
+
+    Their sum is divided by the batch size. All axes after the first are one axis of classes.
+    """
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """See the class."""
@@ -81,18 +85,11 @@ class HingeLoss(LabelledLoss):
 
 
 @layer("MultinomialLogisticLoss")
-class MultinomialLogisticLoss(LabelledLoss):
+class MultinomialLogisticLoss(_LabelAnItem):
     """-log of the probability of the label's class, divided by the batch size.
 
     Smaller probabilities than 1e-20 are replaced by it and have no gradient here.
     """
-
-    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """Return the shape of a scalar."""
-        items = bottoms[0][0]
-        if math.prod(bottoms[1]) != items:
-            raise self.error(f"{items} items need as many labels, not {list(bottoms[1])}")
-        return [()]
 
     def forward(self, bottoms: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """See the class."""
