@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 from sirtaki_caffe.commands.flags import ToolParser
-from sirtaki_caffe.commands.tools.convert_imageset import checked, datum_of, report
+from sirtaki_caffe.commands.tools.convert_imageset import plain_lines, write_records
 from sirtaki_caffe.data.annotated.annotations import Annotations, read_annotations
 from sirtaki_caffe.data.annotated.label_map import read_label_map
 from sirtaki_caffe.data.annotated.records import AnnotatedDatum
 from sirtaki_caffe.data.images import datum_pixels, parse_datum
-from sirtaki_caffe.data.stores.databases import write_database
-from sirtaki_caffe.data.stores.lists import Listed, read_image_list, read_pairs
+from sirtaki_caffe.data.stores.lists import read_pairs
 from sirtaki_caffe.errors import CaffeError
 from sirtaki_caffe.proto.schema import Message
 
@@ -33,28 +31,8 @@ def main(arguments: Sequence[str]) -> int:
         if not args.label_map_file:
             raise CaffeError("anno_type detection needs --label_map_file")
         labels = {name: label for label, name in read_label_map(args.label_map_file).items()}
-    lines = read_pairs(Path(args.list)) if detection else _plain(Path(args.list))
-    if args.shuffle:
-        random.shuffle(lines)
-    print(f"A total of {len(lines)} images.")
-    done, size = 0, 0
-    with write_database(args.backend, Path(args.database)) as writer:
-        for number, (listed, annotation) in enumerate(lines):
-            try:
-                datum = datum_of(args, listed)
-            except CaffeError as error:  # like Caffe: the other images are still wanted
-                print(f"left out: {error}", file=sys.stderr)
-                continue
-            size = checked(args, datum, size, listed)
-            record = _record(args, datum, annotation, labels)
-            writer.put(f"{number:08d}_{listed.path}".encode(), record.SerializeToString())
-            done = report(done)
-    report(done, last=True)
-    return 0
-
-
-def _plain(path: Path) -> list[tuple[Listed, str]]:
-    return [(listed, "") for listed in read_image_list(path)]
+    lines = read_pairs(Path(args.list)) if detection else plain_lines(Path(args.list))
+    return write_records(args, lines, lambda datum, text: _record(args, datum, text, labels))
 
 
 def _record(args: Namespace, datum: Message, annotation: str, labels: dict[str, int]) -> Message:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,31 +26,44 @@ def main(arguments: Sequence[str]) -> int:
     args = _parser().read(arguments)
     if bool(args.resize_width) != bool(args.resize_height):
         raise CaffeError("resize_width and resize_height go together")
-    lines = read_image_list(Path(args.list))
+    return write_records(args, plain_lines(Path(args.list)), lambda datum, _: datum)
+
+
+def plain_lines(path: Path) -> list[tuple[Listed, str]]:
+    """Return the lines of a list of images without annotations."""
+    return [(listed, "") for listed in read_image_list(path)]
+
+
+def write_records(
+    args: Namespace, lines: list[tuple[Listed, str]], record_of: Callable[[Message, str], Message]
+) -> int:
+    """Write the records of listed images to the database; return the exit code.
+
+    Args:
+        args: The flags of the tool.
+        lines: The images, with their annotations.
+        record_of: Makes a record of an image's Datum and its annotation.
+    """
     if args.shuffle:
         random.shuffle(lines)
     print(f"A total of {len(lines)} images.")
     done, size = 0, 0
     with write_database(args.backend, Path(args.database)) as writer:
-        for number, listed in enumerate(lines):
+        for number, (listed, annotation) in enumerate(lines):
             try:
                 datum = datum_of(args, listed)
             except CaffeError as error:  # like Caffe: the other images are still wanted
                 print(f"left out: {error}", file=sys.stderr)
                 continue
-            size = checked(args, datum, size, listed)
-            writer.put(f"{number:08d}_{listed.path}".encode(), datum.SerializeToString())
-            done = report(done)
-    report(done, last=True)
+            size = _checked(args, datum, size, listed)
+            record = record_of(datum, annotation)
+            writer.put(f"{number:08d}_{listed.path}".encode(), record.SerializeToString())
+            done += 1
+            if done % _REPORT_EVERY == 0:
+                print(f"Processed {done} files.")
+    if done % _REPORT_EVERY:
+        print(f"Processed {done} files.")
     return 0
-
-
-def report(done: int, *, last: bool = False) -> int:
-    """Count one more file, and report progress at intervals and at the end."""
-    count = done if last else done + 1
-    if (count % _REPORT_EVERY == 0) != last:
-        print(f"Processed {count} files.")
-    return count
 
 
 def datum_of(args: Namespace, listed: Listed) -> Message:
@@ -90,7 +103,7 @@ def wanted_size(args: Namespace, height: int, width: int) -> tuple[int, int]:
     return max(1, round(height * factor)), max(1, round(width * factor))
 
 
-def checked(args: Namespace, datum: Message, size: int, listed: Listed) -> int:
+def _checked(args: Namespace, datum: Message, size: int, listed: Listed) -> int:
     """Return the size of all images so far; raise an error if this one's differs."""
     if not args.check_size:
         return size
