@@ -29,7 +29,7 @@ Result = dict[str, Any]
 
 _STEPS = 2000
 _SEEDS = (0, 1, 2)
-_RATES = (2e-3, 4e-3, 8e-3)
+_RATES = (4e-3, 8e-3, 16e-3)
 _RANKS = 4
 
 

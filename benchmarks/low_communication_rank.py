@@ -35,7 +35,7 @@ from sirtaki.observe.measure import interleave
 ALONE = "no exchange"
 DILOCO = "DiLoCo"
 # Of `DiLoCo`, in every case. In the trainings that are compared, RATE is AdamW's learning rate.
-RATE = 4e-3
+RATE = 8e-3
 SYNC_EVERY = 60
 OPTIONS: dict[str, Any] = {
     "sync_every": SYNC_EVERY,
@@ -57,7 +57,7 @@ class Size(NamedTuple):
     batch: int
 
 
-SMALL = Size(136, 32)
+SMALL = Size(136, 96)
 LARGE = Size(640, 128)
 
 

@@ -1,6 +1,7 @@
 #include "math/integers.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -43,17 +44,15 @@ Int128 shifted(Int128 value, int exponent) {
 
 Int128 scaled_wide(Int128 value, double factor) {
   if (factor == 1.0) return value;
-  if (value == 0 || std::isnan(factor)) return 0;
+  if (value == 0 || factor == 0 || std::isnan(factor)) return 0;
   const double near = static_cast<double>(value) * factor;
   const bool small = std::abs(near) < kExact && std::abs(static_cast<double>(value)) <= kExact;
   if (small || std::isinf(factor)) return truncated(near);
   int exponent = 0;
   auto mantissa = static_cast<int64_t>(std::ldexp(std::frexp(factor, &exponent), kMantissa));
-  exponent -= kMantissa;
-  while (mantissa % 2 == 0) {
-    mantissa /= 2;
-    ++exponent;
-  }
+  const int zeros = std::countr_zero(static_cast<uint64_t>(mantissa));
+  mantissa >>= zeros;
+  exponent += zeros - kMantissa;
   Int128 product;
   if (__builtin_mul_overflow(value, Int128{mantissa}, &product)) return truncated(near);
   return shifted(product, exponent);

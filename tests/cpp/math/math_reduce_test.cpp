@@ -226,6 +226,18 @@ TEST_CASE("scaled integers are clamped to the range of their type") {
   CHECK(reduced<int32_t>(Dtype::kI32, ReduceOp::kSum, {7}, {std::nan(""), 1.0}) == 0);
 }
 
+TEST_CASE("integers times zero are zero, also those that no float64 represents") {
+  constexpr int64_t kLong = (int64_t{1} << 60) + 1;
+  for (const double zero : {0.0, -0.0}) {
+    for (const Scale scale : {Scale{zero, 1.0}, Scale{1.0, zero}}) {
+      CHECK(reduced<int32_t>(Dtype::kI32, ReduceOp::kSum, {7, INT32_MIN}, scale) == 0);
+      CHECK(reduced<int64_t>(Dtype::kI64, ReduceOp::kSum, {kLong, -1}, scale) == 0);
+      CHECK(reduced<int64_t>(Dtype::kI64, ReduceOp::kAverage, {INT64_MIN, 1}, scale) == 0);
+      CHECK(reduced<uint64_t>(Dtype::kU64, ReduceOp::kMax, {UINT64_MAX}, scale) == 0);
+    }
+  }
+}
+
 TEST_CASE("integer sums and products wrap around and are exact without scaling") {
   CHECK(reduced<int8_t>(Dtype::kI8, ReduceOp::kSum, {100, 100}) == -56);
   CHECK(reduced<int16_t>(Dtype::kI16, ReduceOp::kProduct, {-32768, -1}) == -32768);
