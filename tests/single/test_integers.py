@@ -14,7 +14,7 @@ from sirtaki.core.operations.reduce_ops import Average, Max, Sum
 
 TYPES = ("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64")
 RANKS = range(1, 65)
-FACTORS = (0.5, 2.0, 3.0, -1.0, 2.0**-40, 1 / 3, 1e300, -1e300)
+FACTORS = (0.0, -0.0, 0.5, 2.0, 3.0, -1.0, 2.0**-40, 1 / 3, 1e300, -1e300)
 
 
 def extremes(name: str) -> list[int]:
