@@ -14,16 +14,17 @@ constexpr int64_t kMostChunk = int64_t{1} << 48;
 
 }  // namespace
 
-Agreement::Agreement(RankContext& context, const Backend& backend, const Control::Carrier& carrier,
+Agreement::Agreement(RankContext& context, const Backend& backend, const PeerWatch& watch,
                      Agreement::Listener& listener)
     : context_(context),
+      watch_(watch),
       listener_(listener),
       sets_(context.size),
       negotiation_(context.rank, sets_, *this),
-      control_(context, carrier, [this](const Loss& loss) { listener_.lose(loss); }),
+      control_(context, watch),
       chunk_bytes_(static_cast<size_t>(context.options.chunk_bytes)) {
   if (context.rank != 0) return;
-  sequencing_ = std::make_unique<Sequencing>(context, backend, control_, carrier.relay);
+  sequencing_ = std::make_unique<Sequencing>(context, backend, control_, watch.relay());
 }
 
 void Agreement::begin() {
@@ -88,7 +89,7 @@ void Agreement::withdraw(const Entry& entry, const std::string& why) {
   negotiation_.withdraw(entry);
   // A ring takes all of a message or nothing; sequencer and aggregator may have half of it.
   if (context_.place != 0) return;
-  listener_.lose({context_.rank, -1, "it could not announce an operation: " + why});
+  watch_.abort({context_.rank, -1, "it could not announce an operation: " + why});
 }
 
 /// Notifies the sequencer. `urgent`: it must read this soon, even if it expects no requests.
@@ -131,7 +132,7 @@ void Agreement::leave() {
     if (sequencing_ != nullptr) sequencing_->advance();
     tell(message_of(Up::kShutdown), true);
   } catch (const std::exception& error) {
-    listener_.lose(
+    watch_.abort(
         {context_.rank, -1, std::string("it could not say that it leaves: ") + error.what()});
   }
 }
@@ -320,7 +321,7 @@ void Agreement::check_deadlock(int64_t now_ns) {
       "(SIRTAKI_DEADLOCK_SECONDS sets how long is too long):" +
       all;
   context_.log.write(LogLevel::kError, why);
-  listener_.lose({0, 0, why, ErrorCode::kTimeout});
+  watch_.abort({0, 0, why, ErrorCode::kTimeout});
 }
 
 }  // namespace sirtaki

@@ -12,6 +12,7 @@
 
 #include "backends/backend.h"
 #include "engine/control/control.h"
+#include "engine/control/peer_watch.h"
 #include "engine/execution/flight.h"
 #include "engine/execution/negotiation.h"
 #include "engine/rank_context.h"
@@ -27,8 +28,7 @@ namespace sirtaki {
 /// It has one lock and never waits. Submitting threads and the driver hold the lock only briefly.
 class Agreement final : Negotiation::Listener {
  public:
-  /// Receives the outcomes, under the lock; threads other than the driver call only `refuse` and
-  /// `lose`.
+  /// Receives the outcomes, under the lock; threads other than the driver call only `refuse`.
   class Listener {
    public:
     /// A batch to run, after the earlier ones.
@@ -37,13 +37,13 @@ class Agreement final : Negotiation::Listener {
     virtual void refuse(const Entry& entry, const Error& error) = 0;
     /// A rank of another host wants to connect.
     virtual void meet(int rank) = 0;
-    virtual void lose(const Loss& loss) = 0;
 
    protected:
     ~Listener() = default;
   };
 
-  Agreement(RankContext& context, const Backend& backend, const Control::Carrier& carrier,
+  /// Ends the world by `watch`.
+  Agreement(RankContext& context, const Backend& backend, const PeerWatch& watch,
             Listener& listener);
 
   // From any thread.
@@ -127,6 +127,7 @@ class Agreement final : Negotiation::Listener {
   void check_deadlock(int64_t now_ns);
 
   RankContext& context_;
+  const PeerWatch& watch_;
   Agreement::Listener& listener_;
 
   std::mutex mutex_;  ///< guards all members below

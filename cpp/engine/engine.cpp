@@ -26,7 +26,7 @@ Engine::Engine(int rank, HostMap hosts, std::shared_ptr<Region> region, LinkSet 
           [this](uint64_t record) { context_.recorder.ended(record, true); })),
       backend_(make_backend(context_.endpoint, context_.hosts, make_network)),
       watch_(context_),
-      agreement_(context_, *backend_, watch_.carrier(), *this),
+      agreement_(context_, *backend_, watch_, *this),
       runner_(context_, *backend_, agreement_, *launches_, std::move(make_network), *this),
       driver_(context_, agreement_, runner_, *this),
       ending_(context_, agreement_, runner_, driver_, watch_, *launches_) {

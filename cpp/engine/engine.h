@@ -153,7 +153,6 @@ class Engine final : Agreement::Listener, Runner::Listener, Driver::Listener {
   void run(Batch batch) override { runner_.add(std::move(batch)); }
   void refuse(const Entry& entry, const Error& error) override { runner_.complete(entry, error); }
   void meet(int rank) override { runner_.pairs().meet(rank); }
-  void lose(const Loss& loss) override { watch_.abort(loss); }
   void close() override { ending_.close(); }
   void fail(const std::exception& error) override { ending_.fail(error); }
   void look_around(int64_t now_ns) override;

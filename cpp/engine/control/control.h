@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "base/frames.h"
 #include "engine/control/host_rings.h"
+#include "engine/control/peer_watch.h"
 #include "engine/control/relay.h"
 #include "engine/rank_context.h"
 
@@ -21,21 +21,14 @@ class Control {
  public:
   using Receive = std::function<void(std::string_view message)>;
 
-  /// Carries messages between hosts; empty if the world is one host.
-  struct Carrier {
-    Relay* relay = nullptr;      ///< on leaders
-    std::function<void()> wake;  ///< not on leaders, nor on rank 0's host: wakes the relay
-  };
-
-  /// Calls `lost` when a rank sends what no rank sends.
-  Control(const RankContext& context, Carrier carrier, Lost lost)
-      : context_(context), carrier_(std::move(carrier)), lost_(std::move(lost)) {
+  /// Ends the world by `watch` when a rank sends what no rank sends.
+  Control(const RankContext& context, const PeerWatch& watch) : context_(context), watch_(watch) {
     if (context.rank == 0) rings_.emplace(context, lost_);
   }
 
   /// `urgent`: wake rank 0's engine even if it does not expect requests.
   void send_up(std::string_view message, bool urgent) {
-    if (carrier_.relay != nullptr) return carrier_.relay->send_up(message);
+    if (Relay* relay = watch_.relay()) return relay->send_up(message);
     append_frame(up_out_, message, context_.region->generation());
     up_out_.erase(0, context_.region->up(context_.place, RingEnd::kWrites).write(up_out_));
     tell_receiver(urgent);
@@ -44,7 +37,7 @@ class Control {
   /// Rank 0 holds its own copy until the others' copies are in their rings: it must not begin an
   /// operation that a peer with a full ring does not know yet.
   void send_down(const Recipients& to, std::string_view message) {
-    if (carrier_.relay != nullptr) carrier_.relay->send_down(to, message);
+    if (Relay* relay = watch_.relay()) relay->send_down(to, message);
     rings_->send_down(to, message, &held_);
     note_backlog();
   }
@@ -82,8 +75,8 @@ class Control {
   /// Passes on the messages that came from other ranks; rank 0 only.
   void receive_up(const ReceiveUp& receive) {
     rings_->receive_up(receive);
-    if (carrier_.relay == nullptr) return;
-    carrier_.relay->receive_up([&](const Reporters& from, std::string_view message) {
+    if (watch_.relay() == nullptr) return;
+    watch_.relay()->receive_up([&](const Reporters& from, std::string_view message) {
       const int first =
           from.hosts.empty() ? from.ranks.at(0) : context_.hosts.leader_of(from.hosts[0].begin);
       take_word_of(first, lost_, [&] { receive(from, message); });
@@ -98,7 +91,8 @@ class Control {
   bool has_own() const { return has_own_.load(); }
   bool has_up() const {
     if (!rings_) return false;
-    return (carrier_.relay != nullptr && carrier_.relay->has_up()) || rings_->has_up();
+    const Relay* relay = watch_.relay();
+    return (relay != nullptr && relay->has_up()) || rings_->has_up();
   }
   /// Whether a message that `has_up` reports must be read soon; rank 0 only.
   bool has_urgent() const {
@@ -110,7 +104,7 @@ class Control {
   }
   /// Receives what has arrived from other hosts, unless the relay's thread is doing so.
   void look() const {
-    if (carrier_.relay != nullptr) carrier_.relay->look();
+    if (Relay* relay = watch_.relay()) relay->look();
   }
 
  private:
@@ -128,16 +122,16 @@ class Control {
 
   /// Wakes the reader of this rank's ring: rank 0's engine, or the relay on another host's leader.
   void tell_receiver(bool urgent) const {
-    if (!carrier_.wake) {
+    if (context_.hosts.host_of(context_.rank) == 0) {
       if (urgent) context_.region->leader().urgent.store(1);
       return context_.doorbell.ring(0, urgent ? kControl : kRequest);
     }
-    if (context_.region->leader().relay.claim() != 0) carrier_.wake();
+    if (context_.region->leader().relay.claim() != 0) watch_.tell_relay();
   }
 
   const RankContext& context_;
-  const Carrier carrier_;
-  const Lost lost_;
+  const PeerWatch& watch_;
+  const Lost lost_ = [this](const Loss& loss) { watch_.abort(loss); };
   std::string up_out_;              ///< bytes that did not fit into the ring up
   std::optional<HostRings> rings_;  ///< rank 0: to and from the other ranks of the host
   std::string own_;                 ///< rank 0: to itself

@@ -4,7 +4,6 @@
 #include <memory>
 #include <utility>
 
-#include "engine/control/control.h"
 #include "engine/control/relay.h"
 #include "engine/rank_context.h"
 #include "transport/network/watcher.h"
@@ -16,19 +15,13 @@ namespace sirtaki {
 class PeerWatch {
  public:
   explicit PeerWatch(RankContext& context) : context_(context) {
-    const HostMap& hosts = context.hosts;
-    if (hosts.hosts() == 1) return;
-    if (context.place == 0) {
-      relay_ = std::make_unique<Relay>(context);
-      relay_->set_wake([this] { tell_relay(); });
-      carrier_.relay = relay_.get();
-    } else if (hosts.host_of(context.rank) != 0) {
-      carrier_.wake = [this] { tell_relay(); };
+    if (context.hosts.hosts() > 1 && context.place == 0) {
+      relay_ = std::make_unique<Relay>(context, [this] { tell_relay(); });
     }
   }
 
-  /// Carries control messages between hosts; empty if the world is one host.
-  const Control::Carrier& carrier() const { return carrier_; }
+  /// Carries control messages between hosts; null except on leaders where there are several hosts.
+  Relay* relay() const { return relay_.get(); }
   /// Starts to watch; the thread calls `lost` as Watcher does.
   void start(std::function<bool(int rank)> lost) {
     const std::span<const Link> local = context_.links.local;
@@ -74,8 +67,7 @@ class PeerWatch {
 
  private:
   RankContext& context_;
-  Control::Carrier carrier_;
-  std::unique_ptr<Relay> relay_;  ///< on leaders where there are several hosts
+  std::unique_ptr<Relay> relay_;
   std::unique_ptr<Watcher> watcher_;
 };
 

@@ -1,6 +1,7 @@
 #include "engine/control/relay.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/options.h"
 
@@ -12,11 +13,12 @@ constexpr int64_t kMoreForFirst = 4;  ///< times the usual limit
 
 }  // namespace
 
-Relay::Relay(const RankContext& context)
+Relay::Relay(const RankContext& context, std::function<void()> wake)
     : context_(context),
       timeout_ns_(ns_of(context.options.host_timeout_seconds)),
       heartbeat_ns_(timeout_ns_ > 0 ? std::min(kHeartbeatNs, timeout_ns_ / 5) : kHeartbeatNs),
-      here_(context.hosts.tree().under(context.hosts.host_of(context.rank))) {
+      here_(context.hosts.tree().under(context.hosts.host_of(context.rank))),
+      wake_(std::move(wake)) {
   if (context.rank != 0) leader_.emplace(context, here_);
   for (HostLink& link : context.links.hosts) {
     const int host = context.hosts.host_of(link.rank());

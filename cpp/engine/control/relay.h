@@ -43,11 +43,8 @@ enum class Hop : uint8_t {
 class Relay final : public Watcher::Service {
  public:
   /// Ends the world when another host is gone or reports a loss, or when a rank of this host sends
-  /// what no rank sends.
-  explicit Relay(const RankContext& context);
-
-  /// Sets the function that wakes the relay's thread.
-  void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
+  /// what no rank sends. `wake` wakes the relay's thread.
+  explicit Relay(const RankContext& context, std::function<void()> wake = {});
 
   /// Whether no other host needs this one any more, or a loss has ended the world.
   bool left();
@@ -142,7 +139,7 @@ class Relay final : public Watcher::Service {
   const int64_t timeout_ns_;  ///< a host silent for this long is lost; 0: never
   const int64_t heartbeat_ns_;
   const HostRange here_;  ///< this host, followed by those below it
-  std::function<void()> wake_;
+  const std::function<void()> wake_;
 
   std::mutex mutex_;  ///< guards all members below
   std::vector<Peer> peers_;
