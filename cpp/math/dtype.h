@@ -48,12 +48,51 @@ enum class Dtype : uint8_t {
 inline constexpr int kReducibleCount = 16;
 inline constexpr int kDtypeCount = 35;
 
+struct DtypeTraits {
+  const char* name;  // as users know it from numpy and the frameworks
+  size_t bytes;      // of one element
+};
+inline constexpr DtypeTraits kDtypeTraits[] = {
+    {"bool", 1},
+    {"uint8", 1},
+    {"int8", 1},
+    {"int16", 2},
+    {"int32", 4},
+    {"int64", 8},
+    {"float16", 2},
+    {"bfloat16", 2},
+    {"float32", 4},
+    {"float64", 8},
+    {"uint16", 2},
+    {"uint32", 4},
+    {"uint64", 8},
+    {"complex32", 4},
+    {"complex64", 8},
+    {"complex128", 16},
+    {"float8_e4m3fn", 1},
+    {"float8_e4m3fnuz", 1},
+    {"float8_e5m2", 1},
+    {"float8_e5m2fnuz", 1},
+    {"float8_e8m0fnu", 1},
+    {"float4_e2m1fn_x2", 1},
+    {"float8_e3m4", 1},
+    {"float8_e4m3", 1},
+    {"float8_e4m3b11fnuz", 1},
+    {"float6_e2m3fn", 1},
+    {"float6_e3m2fn", 1},
+    {"float4_e2m1fn", 1},
+    {"int1", 1},
+    {"int2", 1},
+    {"int4", 1},
+    {"uint1", 1},
+    {"uint2", 1},
+    {"uint4", 1},
+    {"bcomplex32", 4},
+};
+static_assert(sizeof(kDtypeTraits) == kDtypeCount * sizeof(DtypeTraits));
+
 // The size in bytes of one element.
-constexpr size_t size_of(Dtype dtype) {
-  constexpr size_t kSizes[kDtypeCount] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8, 2, 4, 8, 4, 8, 16, 1, 1,
-                                          1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,  4};
-  return kSizes[static_cast<size_t>(dtype)];
-}
+constexpr size_t size_of(Dtype dtype) { return kDtypeTraits[static_cast<size_t>(dtype)].bytes; }
 
 constexpr bool is_reducible(Dtype dtype) { return static_cast<int>(dtype) < kReducibleCount; }
 
@@ -73,44 +112,7 @@ constexpr bool is_half(Dtype dtype) {
   return dtype == Dtype::kF16 || dtype == Dtype::kBF16 || dtype == Dtype::kC32;
 }
 
-// The name users know from numpy and the frameworks: "float32", "bfloat16", "bool" ...
-constexpr const char* name(Dtype dtype) {
-  constexpr const char* kNames[kDtypeCount] = {"bool",
-                                               "uint8",
-                                               "int8",
-                                               "int16",
-                                               "int32",
-                                               "int64",
-                                               "float16",
-                                               "bfloat16",
-                                               "float32",
-                                               "float64",
-                                               "uint16",
-                                               "uint32",
-                                               "uint64",
-                                               "complex32",
-                                               "complex64",
-                                               "complex128",
-                                               "float8_e4m3fn",
-                                               "float8_e4m3fnuz",
-                                               "float8_e5m2",
-                                               "float8_e5m2fnuz",
-                                               "float8_e8m0fnu",
-                                               "float4_e2m1fn_x2",
-                                               "float8_e3m4",
-                                               "float8_e4m3",
-                                               "float8_e4m3b11fnuz",
-                                               "float6_e2m3fn",
-                                               "float6_e3m2fn",
-                                               "float4_e2m1fn",
-                                               "int1",
-                                               "int2",
-                                               "int4",
-                                               "uint1",
-                                               "uint2",
-                                               "uint4",
-                                               "bcomplex32"};
-  return kNames[static_cast<size_t>(dtype)];
-}
+// "float32", "bfloat16", "bool" ...
+constexpr const char* name(Dtype dtype) { return kDtypeTraits[static_cast<size_t>(dtype)].name; }
 
 }  // namespace sirtaki
