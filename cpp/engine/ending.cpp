@@ -1,7 +1,6 @@
 #include "engine/ending.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "engine/callers.h"
 #include "engine/observe/rank_state.h"

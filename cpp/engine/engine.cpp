@@ -6,7 +6,6 @@
 
 #include "backends/native.h"
 #include "backends/single.h"
-#include "collectives/kinds.h"
 #include "engine/observe/rank_state.h"
 #include "transport/heaps/own_heap.h"
 

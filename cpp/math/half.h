@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdint>
-
 namespace sirtaki {
 
 // Conversions between float32 and the two 16-bit float formats on raw bits, written once for

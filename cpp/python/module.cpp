@@ -1,10 +1,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/map.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
-
-#include <string>
 
 #include "base/error.h"
 #include "python/bindings.h"

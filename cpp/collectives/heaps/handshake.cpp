@@ -1,6 +1,5 @@
 #include "collectives/heaps/handshake.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 

@@ -1,5 +1,4 @@
 #include "collectives/collectives.h"
-#include "collectives/cursor.h"
 #include "collectives/inter_host/inter_host.h"
 
 namespace sirtaki {

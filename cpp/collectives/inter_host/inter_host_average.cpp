@@ -4,7 +4,6 @@
 
 #include "collectives/collectives.h"
 #include "collectives/cursor.h"
-#include "collectives/inter_host/inter_host.h"
 #include "collectives/range_reduce.h"
 
 namespace sirtaki {

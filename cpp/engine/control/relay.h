@@ -12,7 +12,6 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "base/frames.h"
 #include "base/still_time.h"
 #include "engine/control/host_aggregator.h"
 #include "engine/control/host_rings.h"

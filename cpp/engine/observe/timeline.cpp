@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "collectives/kinds.h"
-#include "engine/execution/executor.h"
+#include "engine/execution/flight.h"
 
 namespace sirtaki {
 namespace {

@@ -8,7 +8,6 @@
 #include <optional>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/parking.h"
 #include "engine/requests/request.h"

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
 #include "base/still_time.h"
 #include "engine/requests/process_sets.h"
 #include "engine/requests/request.h"

@@ -1,7 +1,5 @@
 #include "engine/sequencer/sequencer.h"
 
-#include <algorithm>
-
 #include "collectives/kinds.h"
 #include "collectives/slots/stream_slots.h"
 #include "engine/observe/timeline.h"

@@ -1,7 +1,5 @@
 #include "transport/memory/doorbell.h"
 
-#include <string>
-
 #include "base/error.h"
 
 namespace sirtaki {
