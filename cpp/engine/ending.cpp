@@ -126,9 +126,6 @@ bool Ending::lose_peer(int rank) {
   return true;
 }
 
-/// Whether this rank has been notified that nothing more will be run, and why.
-bool Ending::hears_end() { return agreement_.ended().has_value() || context_.doorbell.aborted(); }
-
 // ---- Texts ----
 
 Error Ending::lost_error(const Loss& loss) {

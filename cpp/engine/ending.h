@@ -44,7 +44,8 @@ class Ending {
   void warn_of_leftovers();
   void give_up(const Error& error);
   void fail_all(const Error& error);
-  bool hears_end();
+  /// Whether this rank has been notified that nothing more will be run, and why.
+  bool hears_end() { return agreement_.ended().has_value() || context_.doorbell.aborted(); }
   Error lost_error(const Loss& loss);
   std::string cause_of(const Loss& loss) const;
   std::string phase();

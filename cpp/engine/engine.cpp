@@ -205,8 +205,6 @@ void Engine::finish() {
   agreement_.finish();
 }
 
-void Engine::abort(const std::string& why) { ending_.abort(why); }
-
 std::shared_ptr<Engine> Engine::share(std::unique_ptr<Engine> engine) {
   return std::shared_ptr<Engine>(engine.release(), end_shared);
 }

@@ -97,7 +97,7 @@ class Engine final : Agreement::Listener, Runner::Listener, Driver::Listener {
   bool shutdown();
 
   /// Ends the world at once, for all ranks: operations in progress fail, naming this rank.
-  void abort(const std::string& why);
+  void abort(const std::string& why) { ending_.abort(why); }
 
   /// Throws in a forked child, as does everything but shutdown() and backend_name(): the child has
   /// none of the engine's threads, and its actions would count as its parent's.

@@ -127,8 +127,6 @@ bool Pairs::advance() {
   return moved;
 }
 
-bool Pairs::is_ready() { return has_posted() || !pulls_.empty() || wires_.is_ready(); }
-
 // ---- The end ----
 
 void Pairs::forget(int32_t set) {

@@ -55,7 +55,7 @@ class Pairs {
   /// Does what needs no waiting; false if that was nothing. Throws errors that end the world.
   bool advance();
   /// Whether `advance` would make progress.
-  bool is_ready();
+  bool is_ready() { return has_posted() || !pulls_.empty() || wires_.is_ready(); }
   /// Whether a transfer, here or at a peer, waits for a message, its receiver or unsent bytes.
   bool pending() const { return open_ > 0 || wires_.has_unsent(); }
   /// Whether bytes are in flight that only a driver moves.

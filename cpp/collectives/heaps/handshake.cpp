@@ -72,8 +72,6 @@ Task Handshake::part(size_t bytes) {
   end(true);
 }
 
-void Handshake::leave() { end(false); }
-
 void Handshake::end(bool shared) {
   open_ = false;
   group_.end();

@@ -41,7 +41,7 @@ class Handshake {
   /// Awaited: no member accesses another one's memory any more. `bytes` were moved in the heaps.
   Task part(size_t bytes);
   /// Ends the handshake if no member accessed another one's memory.
-  void leave();
+  void leave() { end(false); }
 
  private:
   void show(const std::vector<const Segments*>& own, std::byte* table) const;

@@ -341,10 +341,6 @@ void Sequencer::batch_done(int64_t bytes, int64_t sleeps) {
   send_chunk_bytes(chunk_policy_->chunk_bytes());
 }
 
-void Sequencer::announce_settings() { send_chunk_bytes(options_.chunk_bytes); }
-
-void Sequencer::send_chunk_bytes(int64_t bytes) { send_to_set(0, message_of(Down::kTune, bytes)); }
-
 // ---- Short ids ----
 
 void Sequencer::flush() {

@@ -42,7 +42,7 @@ class Sequencer {
   Sequencer(const HostMap& hosts, const EngineOptions& options, Send send, bool carries = false);
 
   /// Sends all ranks the settings on which they must agree; the first call.
-  void announce_settings();
+  void announce_settings() { send_chunk_bytes(options_.chunk_bytes); }
 
   /// Takes a message (Up …) of a rank.
   void receive(int rank, std::string_view message, int64_t now_ns);
@@ -103,7 +103,7 @@ class Sequencer {
   void add_numbers(Pending& pending);
   void offer(Pending& pending);
   void flush();
-  void send_chunk_bytes(int64_t bytes);
+  void send_chunk_bytes(int64_t bytes) { send_to_set(0, message_of(Down::kTune, bytes)); }
   void send_to_set(int32_t set, std::string_view message);
   void tune(const Ready::Batch& batch, int64_t now_ns);
 

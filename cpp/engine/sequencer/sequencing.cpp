@@ -70,8 +70,6 @@ void Sequencing::dispatch(int64_t now_ns) {
   }
 }
 
-void Sequencing::begun(const Request& base) { busy_.push_back(backend_.track_of(base.set)); }
-
 void Sequencing::done(const Flight& flight) {
   const int track = backend_.track_of(flight.base().set);
   busy_.erase(std::find(busy_.begin(), busy_.end(), track));

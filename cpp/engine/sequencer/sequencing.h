@@ -31,7 +31,7 @@ class Sequencing {
   void advance();
 
   /// A batch that has begun here keeps its track until it is done.
-  void begun(const Request& base);
+  void begun(const Request& base) { busy_.push_back(backend_.track_of(base.set)); }
   void done(const Flight& flight);
   void drop() { busy_.clear(); }
 

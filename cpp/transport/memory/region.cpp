@@ -48,8 +48,6 @@ Region::Layout::Layout(int rank_count) {
   total = slots + n * kSlotBytes;
 }
 
-size_t Region::bytes(int ranks) { return Layout(ranks).total; }
-
 std::shared_ptr<Region> Region::map(Fd memfd, int ranks, EventDescriptors event_descriptors) {
   struct stat info{};
   if (fstat(memfd.get(), &info) != 0 || static_cast<size_t>(info.st_size) < bytes(ranks)) {

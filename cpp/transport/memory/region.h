@@ -131,7 +131,7 @@ class Region {
   static constexpr size_t kSlotBytes = kWorldAreaBytes + (kAreas - 1) * kSetAreaBytes;
 
   /// The size of memory for `ranks` ranks; the memfd must be at least that long.
-  static size_t bytes(int ranks);
+  static size_t bytes(int ranks) { return Layout(ranks).total; }
 
   /// Maps the memfd of a host; `event_descriptors` end the poll() of its ranks.
   static std::shared_ptr<Region> map(Fd memfd, int ranks, EventDescriptors event_descriptors = {});
