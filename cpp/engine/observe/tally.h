@@ -84,7 +84,7 @@ class Tally {
   void end_step(int64_t now_ns) {
     const int64_t took_ns = now_ns - std::exchange(mark_.at_ns, now_ns);
     size_t bucket = 0;
-    while (took_ns > RankTotals::kStepBounds[bucket].ns) ++bucket;
+    while (took_ns > RankTotals::kStepBounds[bucket]) ++bucket;
     add(totals_.steps[bucket], uint64_t{1});
     add(totals_.steps_ns, took_ns);
     since_mark_ = 0;

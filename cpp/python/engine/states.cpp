@@ -3,8 +3,10 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
+#include <string>
 
 #include "base/clock.h"
+#include "base/decimal.h"
 #include "engine/observe/exposed.h"
 #include "engine/observe/rank_state.h"
 #include "engine/observe/tally.h"
@@ -48,11 +50,13 @@ nb::dict by_kind(const RankTotals& totals, std::atomic<uint64_t> RankTotals::OfK
   return found;
 }
 
-/// The number of steps for each upper bound of their time.
+/// The number of steps for each upper bound of their time in seconds.
 nb::dict steps_of(const RankTotals& totals) {
   nb::dict found;
   for (size_t i = 0; i < totals.steps.size(); ++i) {
-    found[RankTotals::kStepBounds[i].seconds] = totals.steps[i].load(std::memory_order_relaxed);
+    const int64_t ns = RankTotals::kStepBounds[i];
+    const std::string bound = ns == INT64_MAX ? "+Inf" : short_text(static_cast<double>(ns) * 1e-9);
+    found[bound.c_str()] = totals.steps[i].load(std::memory_order_relaxed);
   }
   return found;
 }

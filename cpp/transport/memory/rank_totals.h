@@ -11,25 +11,11 @@ namespace sirtaki {
 /// writes. All-zero memory is a rank that has done nothing.
 struct alignas(128) RankTotals {
   static constexpr size_t kMostKinds = 16;
-  /// Upper bounds of a step's time: a clock that ticks every few milliseconds measures it.
-  struct Bound {
-    int64_t ns;
-    const char* seconds;
-  };
-  static constexpr std::array<Bound, 14> kStepBounds = {{{10'000'000, "0.01"},
-                                                         {25'000'000, "0.025"},
-                                                         {50'000'000, "0.05"},
-                                                         {100'000'000, "0.1"},
-                                                         {250'000'000, "0.25"},
-                                                         {500'000'000, "0.5"},
-                                                         {1'000'000'000, "1"},
-                                                         {2'500'000'000, "2.5"},
-                                                         {5'000'000'000, "5"},
-                                                         {10'000'000'000, "10"},
-                                                         {25'000'000'000, "25"},
-                                                         {50'000'000'000, "50"},
-                                                         {100'000'000'000, "100"},
-                                                         {INT64_MAX, "+Inf"}}};
+  /// Upper bounds of a step's time in ns: a clock that ticks every few milliseconds measures it.
+  static constexpr std::array<int64_t, 14> kStepBounds = {
+      10'000'000,     25'000'000,     50'000'000,      100'000'000,   250'000'000,
+      500'000'000,    1'000'000'000,  2'500'000'000,   5'000'000'000, 10'000'000'000,
+      25'000'000'000, 50'000'000'000, 100'000'000'000, INT64_MAX};
 
   struct OfKind {
     std::atomic<uint64_t> operations, bytes, errors;
