@@ -31,10 +31,11 @@ std::shared_ptr<Handle> start(HeldEngine& engine, uintptr_t address, size_t byte
   return handle;
 }
 
-/// An interrupted caller gives up its message, because nobody else has the handle.
+/// An interrupted caller gives up its message, because nobody else has the handle. Returns the
+/// source of a message that it receives, and its size.
 template <bool kSends>
-std::shared_ptr<Handle> start_and_wait(HeldEngine& engine, uintptr_t address, size_t bytes,
-                                       int rank, int64_t tag, int set, nb::object keep) {
+auto start_and_wait(HeldEngine& engine, uintptr_t address, size_t bytes, int rank, int64_t tag,
+                    int set, nb::object keep) {
   std::shared_ptr<Handle> handle;
   {
     const WithoutGil release;
@@ -47,20 +48,9 @@ std::shared_ptr<Handle> start_and_wait(HeldEngine& engine, uintptr_t address, si
     engine->withdraw(handle);
     throw;
   }
-  return handle;
-}
-
-void send_and_wait(HeldEngine& engine, uintptr_t address, size_t bytes, int rank, int64_t tag,
-                   int set, nb::object keep) {
-  start_and_wait<true>(engine, address, bytes, rank, tag, set, std::move(keep));
-}
-
-/// The source of the message, and its size.
-std::pair<int, size_t> receive_and_wait(HeldEngine& engine, uintptr_t address, size_t bytes,
-                                        int rank, int64_t tag, int set, nb::object keep) {
-  const auto handle =
-      start_and_wait<false>(engine, address, bytes, rank, tag, set, std::move(keep));
-  return {handle->message.source, handle->message.bytes};
+  if constexpr (!kSends) {
+    return std::pair<int, size_t>(handle->message.source, handle->message.bytes);
+  }
 }
 
 }  // namespace
@@ -70,12 +60,12 @@ void bind_messages(nb::class_<HeldEngine>& engine) {
       .def("send", &start<true>, "address"_a, "bytes"_a, "rank"_a, "tag"_a, "set"_a,
            "keep"_a.none(), "completions"_a.none() = std::shared_ptr<Completions>(),
            "number"_a = int64_t{0})
-      .def("send_and_wait", &send_and_wait, "address"_a, "bytes"_a, "rank"_a, "tag"_a, "set"_a,
-           "keep"_a.none())
+      .def("send_and_wait", &start_and_wait<true>, "address"_a, "bytes"_a, "rank"_a, "tag"_a,
+           "set"_a, "keep"_a.none())
       .def("receive", &start<false>, "address"_a, "bytes"_a, "rank"_a, "tag"_a, "set"_a,
            "keep"_a.none(), "completions"_a.none() = std::shared_ptr<Completions>(),
            "number"_a = int64_t{0})
-      .def("receive_and_wait", &receive_and_wait, "address"_a, "bytes"_a, "rank"_a, "tag"_a,
+      .def("receive_and_wait", &start_and_wait<false>, "address"_a, "bytes"_a, "rank"_a, "tag"_a,
            "set"_a, "keep"_a.none(), "The rank whose message it is, and its bytes.")
       .def(
           "withdraw",
