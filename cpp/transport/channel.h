@@ -108,8 +108,6 @@ class Network {
   virtual std::string why_broken(int rank) const = 0;
   /// The clock that measures silence.
   virtual int64_t now() const = 0;
-  /// Announces memory of many transfers, for transports that must know it in advance.
-  virtual void keep(std::span<std::byte>) {}
 
   // ---- For peers that send at any time ----
 

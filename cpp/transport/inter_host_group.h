@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -25,8 +24,8 @@ class InterHostGroup {
         rank_(static_cast<int>(std::ranges::find(ranks_, endpoint.rank) - ranks_.begin())),
         rules_(endpoint.rules),
         local_(endpoint, hosts, on_this_host(), set),
-        net_(endpoint.rank, endpoint.doorbell, make(make_network, endpoint, set),
-             endpoint.silent_ns),
+        net_(endpoint.rank, endpoint.doorbell,
+             make_network(endpoint.doorbell, {.first_number = set}), endpoint.silent_ns),
         lanes_(kMostLanes) {
     for (int h = 0; h < this->hosts(); ++h) {
       lanes_ = std::min(lanes_, static_cast<int>(members_on(h).size()));
@@ -95,14 +94,6 @@ class InterHostGroup {
     std::vector<int> result;
     for (int member : members_on(host())) result.push_back(world_rank(member));
     return result;
-  }
-  std::unique_ptr<Network> make(const MakeNetwork& make_network, const Endpoint& endpoint,
-                                int set) {
-    auto network = make_network(endpoint.doorbell, {.first_number = set});
-    for (int m = 0; m < local_.size(); ++m) {
-      network->keep({local_.stream_slots(m), local_.stream_bytes()});
-    }
-    return network;
   }
 
   std::vector<int> ranks_;
