@@ -54,7 +54,7 @@ void Ending::warn_of_leftovers() {
   const auto messages = runner_.pairs().leftovers();
   for (size_t i = 0; i < std::min(kMost, messages.size()); ++i) {
     const Arrived& message = *messages[i];
-    if (message.offered) continue;  // its sender has the error
+    if (message.offered()) continue;  // its sender has the error
     context_.log.write(LogLevel::kWarning,
                        "a message of " + std::to_string(message.bytes) +
                            " bytes was never received: " +

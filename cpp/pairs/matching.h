@@ -16,17 +16,14 @@
 namespace sirtaki {
 
 /// A message that arrived before a receive wanted it.
-struct Arrived {
+struct Arrived : Header {
   int source;
-  int32_t communicator;
-  int64_t tag;
-  uint64_t bytes;
+  uint64_t number = 0;                  ///< of the messages from that rank
   std::unique_ptr<std::byte[]> data{};  ///< none if it was only offered
-  bool offered = false;
-  uint64_t key = 0;
-  bool shown = false;  ///< in the sender's shared heap
-  uint64_t address = 0;
-  uint64_t number = 0;  ///< of the messages from that rank
+
+  bool offered() const { return note != Note::kEager; }
+  /// Whether it is in the sender's shared heap.
+  bool shown() const { return note == Note::kShow; }
 };
 
 /// The receives that wait for a message and the messages that wait for a receive. Each newcomer

@@ -85,8 +85,8 @@ void Pairs::send_to_self(const Transfer& send) {
   if (receive != nullptr) {
     deliver(*receive, {send.peer, send.tag, send.bytes}, send.data);
   } else {
-    auto kept =
-        std::make_unique<Arrived>(Arrived{send.peer, send.communicator, send.tag, send.bytes});
+    const Header header{Note::kEager, send.communicator, send.tag, send.bytes, 0, 0};
+    auto kept = std::make_unique<Arrived>(Arrived{header, send.peer});
     kept->data = std::make_unique_for_overwrite<std::byte[]>(send.bytes);
     if (send.bytes > 0) std::memcpy(kept->data.get(), send.data, send.bytes);
     matching_.keep(std::move(kept));
@@ -97,11 +97,11 @@ void Pairs::send_to_self(const Transfer& send) {
 void Pairs::start_receive(Transfer& receive) {
   if (ended_ && !lost_) wires_.look();  // messages that have arrived can still be received
   std::unique_ptr<Arrived> message = matching_.take_arrived(receive);
-  if (ended_ && (message == nullptr || message->offered)) return finish(receive, {}, ended_);
+  if (ended_ && (message == nullptr || message->offered())) return finish(receive, {}, ended_);
   if (message == nullptr) {
     return matching_.post(std::make_unique<Transfer>(std::move(receive)));
   }
-  if (message->offered) {
+  if (message->offered()) {
     return fetch(std::make_unique<Transfer>(std::move(receive)), std::move(*message));
   }
   deliver(receive, {message->source, receive.tag, message->bytes, message->number},
@@ -135,7 +135,7 @@ void Pairs::forget(int32_t set) {
   const Error error = invalid("the process set was removed");
   for (const auto& receive : matching_.drop_posted(communicator)) finish(*receive, {}, error);
   for (const auto& message : matching_.drop_arrived(communicator)) {
-    if (message->offered) {
+    if (message->offered()) {
       wires_.note(wires_.peer_of(message->source), Note::kPulled, message->key);
     } else {
       give_back(message->source, message->bytes);

@@ -14,10 +14,9 @@ void Pairs::take_offer(Peer& peer, const Header& header) {
   constexpr uint64_t kMostBytes = uint64_t{1} << 48;
   if (header.bytes > kMostBytes) throw Lie("a message of an impossible size");
   if (header.tag < 0) throw Lie("a negative tag");
-  const bool shown = header.note == Note::kShow;
   const bool heaps = peer.is_here() && endpoint_.heaps != nullptr;
   const uint64_t room = heaps ? endpoint_.heaps->bytes(peer.place) : 0;
-  if (shown && (header.bytes > room || header.address > room - header.bytes)) {
+  if (header.note == Note::kShow && (header.bytes > room || header.address > room - header.bytes)) {
     throw Lie("a message outside its shared arrays");
   }
   ++peer.came;
@@ -25,12 +24,7 @@ void Pairs::take_offer(Peer& peer, const Header& header) {
   if (communicators_.is_over(header.communicator)) {
     return wires_.note(peer, Note::kPulled, header.key);
   }
-  Arrived offer{peer.rank, header.communicator, header.tag, header.bytes};
-  offer.offered = true;
-  offer.key = header.key;
-  offer.number = peer.came;
-  offer.shown = shown;
-  offer.address = header.address;
+  Arrived offer{header, peer.rank, peer.came};
   auto receive = matching_.take_posted(peer.rank, header.communicator, header.tag);
   if (receive == nullptr) {
     return matching_.keep(std::make_unique<Arrived>(std::move(offer)));
@@ -44,7 +38,7 @@ void Pairs::fetch(std::unique_ptr<Transfer> receive, Arrived offer) {
   const bool wanted = has_room(*receive, offer.source, offer.bytes);
   if (wanted && offer.bytes == 0) finish(*receive, {offer.source, receive->tag, 0, offer.number});
   if (!wanted || offer.bytes == 0) return wires_.note(peer, Note::kPulled, offer.key);
-  const bool readable = peer.is_here() && (single_copy_ || offer.shown);
+  const bool readable = peer.is_here() && (single_copy_ || offer.shown());
   auto incoming = std::make_unique<Incoming>(Incoming{std::move(receive), std::move(offer)});
   if (!readable) return ask(std::move(incoming));
   pulls_.push_back(std::move(incoming));
@@ -84,7 +78,7 @@ bool Pairs::pull(Incoming& incoming) {
   const uint64_t at = offer.address + incoming.got;
   std::byte* const to = incoming.receive->data + incoming.got;
   size_t got = 0;
-  if (!offer.shown) {
+  if (!offer.shown()) {
     got = single_copy_->copy(peer.place, at, to, wanted);
   } else if (const std::byte* heap = endpoint_.heaps->base(peer.place)) {
     std::memcpy(to, heap + at, wanted);
@@ -99,7 +93,7 @@ bool Pairs::pull(Incoming& incoming) {
     incoming.got = 0;
     return false;
   }
-  if (offer.shown) endpoint_.heaps->count(offer.bytes);
+  if (offer.shown()) endpoint_.heaps->count(offer.bytes);
   finish(*incoming.receive, {offer.source, incoming.receive->tag, offer.bytes, offer.number});
   wires_.note(peer, Note::kPulled, offer.key);
   return true;

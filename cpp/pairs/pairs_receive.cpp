@@ -58,9 +58,7 @@ std::span<std::byte> Pairs::begin_eager(Peer& peer, const Header& header) {
     peer.receiving.reset();
     return {static_cast<std::byte*>(nullptr), header.bytes};
   }
-  peer.arriving =
-      std::make_unique<Arrived>(Arrived{peer.rank, header.communicator, header.tag, header.bytes});
-  peer.arriving->number = peer.came;
+  peer.arriving = std::make_unique<Arrived>(Arrived{header, peer.rank, peer.came});
   peer.arriving->data = std::make_unique_for_overwrite<std::byte[]>(header.bytes);
   return {peer.arriving->data.get(), header.bytes};
 }

@@ -78,8 +78,9 @@ TEST_CASE("receives and messages find each other as in two plain lists") {
                 matching.take_posted(entry.source, entry.communicator, entry.tag)) {
           got = static_cast<int>(receive->bytes);
         } else {
-          matching.keep(std::make_unique<Arrived>(
-              Arrived{entry.source, entry.communicator, entry.tag, static_cast<uint64_t>(number)}));
+          const Header header{
+              Note::kEager, entry.communicator, entry.tag, static_cast<uint64_t>(number), 0, 0};
+          matching.keep(std::make_unique<Arrived>(Arrived{header, entry.source}));
           naive.arrived.push_back(entry);
         }
       }
