@@ -231,7 +231,7 @@ Agreement::Rest Agreement::rest(uint32_t messages) {
                   !ended_};
   const uint32_t requests = rest.hears_requests ? kRequest : 0U;
   // Under the lock, so that the next submitter sees the thread asleep or this rest out of date.
-  context_.doorbell.rest_engine(messages | kControl | requests);
+  context_.doorbell.engine().park(messages | kControl | requests);
   return rest;
 }
 

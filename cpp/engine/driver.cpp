@@ -67,7 +67,7 @@ int64_t Driver::step(int64_t now_ns) {
   if (!role_.try_lock() || !keeps_lock()) return now_ns;
   Doorbell& doorbell = context_.doorbell;
   doorbell.drive_as_caller(false);
-  doorbell.wake_up();
+  doorbell.engine().unpark();
   bool more = false;
   const bool over = doorbell.aborted() && agreement_.ended();
   if (!over)
@@ -75,7 +75,7 @@ int64_t Driver::step(int64_t now_ns) {
       doorbell.check_abort();
       more = round([] { return false; });
       if (more || !runner_.busy()) return;
-      doorbell.rest_engine(sleep_for().news());
+      doorbell.engine().park(sleep_for().news());
       more = has_work();
     });
   const bool due = looks_due(now_ns);

@@ -198,7 +198,7 @@ template <class Done>
 void Driver::drive(bool caller, int64_t limit_ns, Done done) {
   Doorbell& doorbell = context_.doorbell;
   doorbell.drive_as_caller(caller);
-  doorbell.wake_up();
+  doorbell.engine().unpark();
   guard([&] {
     doorbell.check_abort();
     while (!done() && !context_.callbacks.waiting()) {

@@ -98,7 +98,7 @@ std::shared_ptr<Handle> Engine::submit_as_driver(Submission&& submission, int64_
   // A world of one rank has no engine thread that would do the work meanwhile.
   const auto role = size() == 1 ? driver_.await_role() : driver_.try_role();
   if (!role) return submit_beside_driver(std::move(submission));
-  context_.doorbell.wake_up();
+  context_.doorbell.engine().unpark();
   std::shared_ptr<Handle> handle = agreement_.submit(std::move(submission));
   driver_.drive(true, limit_ns, [&] { return handle->done(); });
   return handle;
@@ -115,7 +115,7 @@ void Engine::with_backend(const std::function<void(Backend&, const Doorbell&)>& 
   const auto role = driver_.await_role();
   if (!role) throw Error(ErrorCode::kInternal, "the world has been shut down");
   context_.doorbell.drive_as_caller(true);
-  context_.doorbell.wake_up();
+  context_.doorbell.engine().unpark();
   work(*backend_, context_.doorbell);
 }
 

@@ -78,6 +78,8 @@ Awaited Group::awaited(Counter counter, uint64_t count, int member) const {
   return awaited;
 }
 
-void Group::tell_members() const { endpoint_.doorbell.ring(peers_, kData); }
+void Group::tell_members() const {
+  for (const int peer : peers_) endpoint_.doorbell.ring(peer, kData);
+}
 
 }  // namespace sirtaki

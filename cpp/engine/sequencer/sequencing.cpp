@@ -20,7 +20,7 @@ Sequencing::Sequencing(RankContext& context, const Backend& backend, Control& co
 void Sequencing::receive_own(std::string_view message) {
   receive({{0}, {}}, message, now_ns());
   // A peer's request may be the last one missing now, so a sleeping engine must wake for it.
-  if (sequencer_.expects_peers()) context_.doorbell.hear_requests();
+  if (sequencer_.expects_peers()) context_.doorbell.engine().want_also(kRequest);
 }
 
 void Sequencing::advance() {

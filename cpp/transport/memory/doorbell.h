@@ -56,11 +56,6 @@ class Doorbell {
     ring(peer, block.caller, news);
   }
 
-  /// The same for several peers.
-  void ring(const std::vector<int>& peers, News news) const {
-    for (int peer : peers) ring(peer, news);
-  }
-
   /// The same for this rank's own driver, from another thread.
   void ring_own(News news) const { ring(place_, news); }
 
@@ -74,14 +69,6 @@ class Doorbell {
   /// Declares which thread drives from now on, and so which one sleeps and how long it polls first.
   void drive_as_caller(bool caller) { caller_ = caller; }
 
-  /// The driver polls from now on.
-  void wake_up() const { engine().unpark(); }
-  /// The engine thread sleeps from now on, for `news`. The caller must then check for news that
-  /// came before.
-  void rest_engine(uint32_t news) const { engine().park(news); }
-  /// Lets a sleeping engine thread wake for requests, too.
-  void hear_requests() const { engine().want_also(kRequest); }
-
   /// Where the engine thread sleeps.
   Parking& engine() const { return region_->rank(place_).engine; }
 
@@ -91,7 +78,8 @@ class Doorbell {
   template <class Ready, class Prepare>
   void wait(Ready ready, Prepare prepare, int64_t until_ns = kForever) const {
     if (ready()) return;
-    const int64_t limit = std::min(until_ns, now_ns() + spin_ns());
+    const int64_t spin_ns = caller_ ? policy_.caller_ns : policy_.engine_ns;
+    const int64_t limit = std::min(until_ns, now_ns() + spin_ns);
     do {
       for (int i = 0; i < kPollsPerClock; ++i) {
         if (ready()) return;
@@ -104,9 +92,6 @@ class Doorbell {
     } while (now_ns() < limit && !shares_core());
     if (!yield_until(ready)) sleep_until(ready, prepare, until_ns);
   }
-
-  /// How long the driver polls before it sleeps.
-  int64_t spin_ns() const { return caller_ ? policy_.caller_ns : policy_.engine_ns; }
 
   /// The average number of times that a rank of this host slept for a peer's counter; wraps around.
   uint32_t data_sleeps() const;
