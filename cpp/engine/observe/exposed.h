@@ -30,19 +30,21 @@ class Exposed {
     block.waits.store(waits + 1, std::memory_order_relaxed);  // losing one does no harm
   }
 
-  /// Total seconds until now; if several threads are blocked at once, each counts.
-  static double seconds(const RankBlock& block, int64_t now_ns) {
-    const int64_t since = block.waits_since_ns.load(std::memory_order_acquire);
-    int64_t waited = block.waited_ns.load(std::memory_order_acquire);
-    if (since > 0 && since == block.waits_since_ns.load(std::memory_order_acquire)) {
-      waited += std::max<int64_t>(0, now_ns - since);
-    }
-    return static_cast<double>(std::max<int64_t>(0, waited)) * 1e-9;
-  }
-
  private:
   RankBlock& block_;
   const int64_t begun_ns_;
 };
+
+/// Total seconds until now in which a RankBlock's threads were blocked, each for itself, or some of
+/// a RankTotals' operations waited.
+template <class Counts>
+double waited_seconds(const Counts& of, int64_t now_ns) {
+  const int64_t since = of.waits_since_ns.load(std::memory_order_acquire);
+  int64_t waited = of.waited_ns.load(std::memory_order_acquire);
+  if (since > 0 && since == of.waits_since_ns.load(std::memory_order_acquire)) {
+    waited += std::max<int64_t>(0, now_ns - since);
+  }
+  return static_cast<double>(std::max<int64_t>(0, waited)) * 1e-9;
+}
 
 }  // namespace sirtaki

@@ -79,7 +79,7 @@ RankState state_of(const Region& region, const HostMap& hosts, int rank, int64_t
   RankState state;
   state.rank = rank;
   // Known also for a rank that has left: how it spent its time is reported afterwards.
-  state.exposed_seconds = Exposed::seconds(block, now_ns);
+  state.exposed_seconds = waited_seconds(block, now_ns);
   state.calls = block.waits.load(std::memory_order_relaxed);
   const std::vector<Recorded> all = read_records(region.records(place), hosts.size(), 1);
   const auto count = [&all](auto is) {

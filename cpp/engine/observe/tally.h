@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <string>
@@ -8,7 +7,6 @@
 
 #include "base/clock.h"
 #include "collectives/kinds.h"
-#include "engine/observe/exposed.h"
 #include "engine/requests/request.h"
 #include "transport/memory/rank_totals.h"
 
@@ -39,13 +37,6 @@ class Tally {
     if (--waiting_ > 0) return;
     add(totals_.waited_ns, now_ns - totals_.waits_since_ns.load(std::memory_order_relaxed));
     totals_.waits_since_ns.store(0, std::memory_order_release);
-  }
-  /// Total seconds until now in which an operation waited.
-  static double waited_seconds(const RankTotals& totals, int64_t now_ns) {
-    const int64_t since = totals.waits_since_ns.load(std::memory_order_acquire);
-    const int64_t waited = totals.waited_ns.load(std::memory_order_acquire);
-    return static_cast<double>(waited + (since > 0 ? std::max<int64_t>(0, now_ns - since) : 0)) *
-           1e-9;
   }
   void failed(size_t kind) {
     totals_.kinds[kind % RankTotals::kMostKinds].errors.fetch_add(1, std::memory_order_relaxed);

@@ -9,7 +9,6 @@
 #include "base/decimal.h"
 #include "engine/observe/exposed.h"
 #include "engine/observe/rank_state.h"
-#include "engine/observe/tally.h"
 #include "python/engine/held_engine.h"
 
 namespace nb = nanobind;
@@ -64,12 +63,12 @@ nb::dict steps_of(const RankTotals& totals) {
 nb::dict seconds_of(const RankBlock& block) {
   nb::dict found;
   const int64_t now = now_ns();
-  found["waiting"] = Tally::waited_seconds(block.totals, now);
+  found["waiting"] = waited_seconds(block.totals, now);
   found["steps"] =
       static_cast<double>(block.totals.steps_ns.load(std::memory_order_relaxed)) * 1e-9;
   // Without calls that wait, a framework's own code waits.
   if (block.waits.load(std::memory_order_relaxed) > 0) {
-    found["exposed"] = Exposed::seconds(block, now);
+    found["exposed"] = waited_seconds(block, now);
   }
   return found;
 }

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <memory>
 
+#include "engine/observe/exposed.h"
 #include "requests.h"
 #include "transport/memory/region.h"
 
@@ -90,12 +91,12 @@ TEST_CASE("a step's time is counted under the least bound that it keeps") {
 TEST_CASE("waits for other ranks that overlap count once") {
   Counted one;
   one.tally.waits(1000 * kMs);
-  CHECK(Tally::waited_seconds(one.totals, 1500 * kMs) == doctest::Approx(0.5));
+  CHECK(waited_seconds(one.totals, 1500 * kMs) == doctest::Approx(0.5));
   one.tally.waits(2000 * kMs);
   one.tally.heard(3000 * kMs);
   one.tally.heard(4000 * kMs);
   one.tally.waits(9000 * kMs);
-  CHECK(Tally::waited_seconds(one.totals, 9000 * kMs) == doctest::Approx(3.0));
+  CHECK(waited_seconds(one.totals, 9000 * kMs) == doctest::Approx(3.0));
 }
 
 }  // namespace
