@@ -120,13 +120,6 @@ void Executor::start(Flight& flight) {
   }
 }
 
-void Executor::conclude(Flight& flight) {
-  const Request& base = flight.base();
-  Item& item = flight.items[0];
-  const bool tells_root = base.kind == Kind::kJoin || base.kind == Kind::kAddSet;
-  if (tells_root) item.entry->handle->value = base.root;
-}
-
 /// Passes a batch to the thread that launches it; no data moves here.
 void Executor::launch(const Flight& flight) {
   Launches::Batch batch;

@@ -26,8 +26,6 @@ class Executor {
   int track_of(const Batch& batch) const;
   /// Starts the flight's work.
   void start(Flight& flight);
-  /// Finishes a flight whose work is done; afterwards the handles' results are set.
-  void conclude(Flight& flight);
 
  private:
   void launch(const Flight& flight);

@@ -111,8 +111,10 @@ bool Runner::go_on(Flight& flight) {
     return true;
   }
   flight.work.reset();
-  executor_.conclude(flight);
-  if (changes_sets(flight.base().kind)) agreement_.change_sets(flight.base());
+  const Request& base = flight.base();
+  const bool tells_root = base.kind == Kind::kJoin || base.kind == Kind::kAddSet;
+  if (tells_root) flight.items[0].entry->handle->value = base.root;
+  if (changes_sets(base.kind)) agreement_.change_sets(base);
   done(flight, std::nullopt);
   return true;
 }
