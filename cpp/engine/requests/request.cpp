@@ -17,15 +17,10 @@ bool shapes_agree(const Shape& a, const Shape& b, ShapeRule rule) {
   return a.empty() || std::equal(a.begin() + 1, a.end(), b.begin() + 1);
 }
 
-std::string differ(const char* what, int rank_a, const std::string& a, int rank_b,
-                   const std::string& b) {
-  return std::string("different ") + what + ": rank " + std::to_string(rank_a) + " has " + a +
-         ", rank " + std::to_string(rank_b) + " has " + b;
-}
-
-std::string shape_mismatch(const Request& a, int rank_a, const Request& b, int rank_b) {
+template <class Differ>
+std::string shape_mismatch(const Request& a, const Request& b, Differ differ) {
   if (a.shapes.size() != b.shapes.size()) {
-    return differ("numbers of tensors", rank_a, std::to_string(a.shapes.size()), rank_b,
+    return differ("numbers of tensors", std::to_string(a.shapes.size()),
                   std::to_string(b.shapes.size()));
   }
   const ShapeRule rule = traits_of(a.kind).shapes;
@@ -36,7 +31,7 @@ std::string shape_mismatch(const Request& a, int rank_a, const Request& b, int r
                                    : "tensor shapes (only the first dimension may differ)";
       const std::string which = a.shapes.size() == 1 ? "" : " of tensor " + std::to_string(t);
       const bool tells_rows = !a.tells_rows_with_data();
-      return differ((what + which).c_str(), rank_a, shape_text(a.shapes[t], tells_rows), rank_b,
+      return differ(what + which, shape_text(a.shapes[t], tells_rows),
                     shape_text(b.shapes[t], tells_rows));
     }
   }
@@ -100,33 +95,32 @@ Request Request::decode(Reader& in) {
 }
 
 std::string mismatch(const Request& a, int rank_a, const Request& b, int rank_b) {
+  const auto differ = [&](const std::string& what, const std::string& of_a,
+                          const std::string& of_b) {
+    return "different " + what + ": rank " + std::to_string(rank_a) + " has " + of_a + ", rank " +
+           std::to_string(rank_b) + " has " + of_b;
+  };
   const KindTraits& traits = traits_of(a.kind);
-  if (a.kind != b.kind) {
-    return differ("operations", rank_a, traits.name, rank_b, traits_of(b.kind).name);
-  }
-  if (a.dtype != b.dtype) {
-    return differ("data types", rank_a, name(a.dtype), rank_b, name(b.dtype));
-  }
-  if (a.codec != b.codec) {
-    return differ("codecs", rank_a, name(a.codec), rank_b, name(b.codec));
-  }
+  if (a.kind != b.kind) return differ("operations", traits.name, traits_of(b.kind).name);
+  if (a.dtype != b.dtype) return differ("data types", name(a.dtype), name(b.dtype));
+  if (a.codec != b.codec) return differ("codecs", name(a.codec), name(b.codec));
   if (a.device != b.device) {
-    return differ("devices", rank_a, a.device ? "a GPU tensor" : "a CPU tensor", rank_b,
+    return differ("devices", a.device ? "a GPU tensor" : "a CPU tensor",
                   b.device ? "a GPU tensor" : "a CPU tensor");
   }
   if (traits.rooted && a.root != b.root) {
-    return differ("root ranks", rank_a, std::to_string(a.root), rank_b, std::to_string(b.root));
+    return differ("root ranks", std::to_string(a.root), std::to_string(b.root));
   }
   if (traits.reduces && a.reduce != b.reduce) {
-    return differ("reduce operations", rank_a, name(a.reduce), rank_b, name(b.reduce));
+    return differ("reduce operations", name(a.reduce), name(b.reduce));
   }
   if (traits.reduces && (a.scale.pre != b.scale.pre || a.scale.post != b.scale.post)) {
-    return differ("scale factors", rank_a, scale_text(a.scale), rank_b, scale_text(b.scale));
+    return differ("scale factors", scale_text(a.scale), scale_text(b.scale));
   }
   if (a.kind == Kind::kAddSet && a.splits != b.splits) {
-    return differ("lists of ranks", rank_a, shape_text(a.splits), rank_b, shape_text(b.splits));
+    return differ("lists of ranks", shape_text(a.splits), shape_text(b.splits));
   }
-  return shape_mismatch(a, rank_a, b, rank_b);
+  return shape_mismatch(a, b, differ);
 }
 
 bool can_fuse(const Request& a, const Request& b) {
