@@ -70,12 +70,10 @@ bool Wires::take_opened() {
 
 void Wires::write(Peer& peer, Frame frame) {
   if (ended_) return;
-  try {
+  guard(peer, [&] {
     queue(peer, std::move(frame));
     note_room(peer);
-  } catch (const Error&) {
-    lose_by_error(peer);
-  }
+  });
 }
 
 void Wires::queue(Peer& peer, Frame frame) {
@@ -84,13 +82,11 @@ void Wires::queue(Peer& peer, Frame frame) {
 }
 
 void Wires::push(Peer& peer) {
-  try {
+  guard(peer, [&] {
     peer.wire.push([this](const std::shared_ptr<void>& owner) { sent(owner); });
     pairs_.feed(peer);
     note_room(peer);
-  } catch (const Error&) {
-    lose_by_error(peer);
-  }
+  });
 }
 
 void Wires::sent(const std::shared_ptr<void>& owner) {
@@ -166,14 +162,13 @@ bool Wires::look_at_channels() {
 /// False if there may be more to read.
 bool Wires::read(Peer& peer) {
   constexpr size_t kStep = 1 << 20;  // bytes at a time
-  try {
-    return peer.wire.pull(
+  bool all = true;
+  guard(peer, [&] {
+    all = peer.wire.pull(
         kStep, [&](const Header& header) { return pairs_.begin(peer, header); },
         [&](const Header& header) { pairs_.end(peer, header); });
-  } catch (const Error&) {
-    lose_by_error(peer);
-    return true;
-  }
+  });
+  return all;
 }
 
 bool Wires::has_more() const {
@@ -205,10 +200,11 @@ void Wires::prepare(Sleep& sleep) {
 
 // ---- Losses, and the end ----
 
-/// Handles an exception of reading or writing.
-void Wires::lose_by_error(Peer& peer) {
+/// Reads or writes, and handles its errors.
+template <class Work>
+void Wires::guard(Peer& peer, Work work) {
   try {
-    throw;
+    work();
   } catch (const PeerLost&) {
     throw;
   } catch (const Broken&) {

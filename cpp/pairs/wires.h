@@ -78,7 +78,8 @@ class Wires {
   bool read(Peer& peer);
   void push(Peer& peer);
   void sent(const std::shared_ptr<void>& owner);
-  void lose_by_error(Peer& peer);
+  template <class Work>
+  void guard(Peer& peer, Work work);
   void lose_channel(Peer& peer);
 
   Pairs& pairs_;
