@@ -71,12 +71,7 @@ const Kernels* find_kernels(Level level) {
 }
 
 const Kernels& best_kernels() {
-  static const Kernels& best = [&]() -> const Kernels& {
-    for (const Level level : {Level::kV4, Level::kV3}) {
-      if (const Kernels* const kernels = find_kernels(level)) return *kernels;
-    }
-    return kKernelsBaseline;
-  }();
+  static const Kernels& best = *find_kernels(best_level());
   return best;
 }
 
