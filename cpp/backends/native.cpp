@@ -51,8 +51,8 @@ NativeBackend::NativeBackend(Endpoint& endpoint, const HostMap& hosts, MakeNetwo
 
 NativeBackend::Members NativeBackend::members_of(int32_t set, const std::vector<int>& ranks) {
   const int here = hosts_.host_of(endpoint_.rank);
-  const bool is_local = std::all_of(ranks.begin(), ranks.end(),
-                                    [&](int rank) { return hosts_.host_of(rank) == here; });
+  const bool is_local =
+      std::ranges::all_of(ranks, [&](int rank) { return hosts_.host_of(rank) == here; });
   Members members;
   if (is_local) {
     members.local = std::make_unique<Group>(endpoint_, hosts_, ranks, set);

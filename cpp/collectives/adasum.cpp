@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <type_traits>
 #include <vector>
@@ -27,8 +28,7 @@ class Tree {
 
   /// The factor of each member's vector. Members beyond a power of two are folded in first.
   std::vector<double> coefficients() {
-    size_t power = 1;
-    while (power * 2 <= n_) power *= 2;
+    const size_t power = std::bit_floor(n_);
     for (size_t i = power; i < n_; ++i) combine(i - power, i);
     for (size_t distance = 1; distance < power; distance *= 2) {
       for (size_t i = 0; i + distance < power; i += 2 * distance) combine(i, i + distance);

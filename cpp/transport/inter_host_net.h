@@ -44,8 +44,7 @@ class InterHostNet {
       return first == tickets->end() ? Awaited{} : net->awaited(*first, chunk);
     }
     std::vector<Ticket>::const_iterator behind() const {
-      return std::find_if(tickets->begin(), tickets->end(),
-                          [](const Ticket& ticket) { return !ticket.done(); });
+      return std::ranges::find_if_not(*tickets, &Ticket::done);
     }
   };
   struct Idle {

@@ -72,8 +72,7 @@ void HostAggregator::hold(Pending& pending, Stretch who, const Reporters& from,
 }
 
 HostAggregator::Held& HostAggregator::held_as(Pending& pending, std::string_view message) {
-  const auto same = std::find_if(pending.held.begin(), pending.held.end(),
-                                 [&](const Held& held) { return held.message == message; });
+  const auto same = std::ranges::find(pending.held, message, &Held::message);
   if (same != pending.held.end()) return *same;
   return pending.held.emplace_back(Held{{{}, std::string(message)}});
 }

@@ -66,9 +66,8 @@ bool Runner::begin_some() {
 bool Runner::may_begin(int track, const std::vector<int>& held) const {
   if (track == Executor::kAllTracks) return flights_.empty() && held.empty();
   const auto blocks = [&](int other) { return other == track || other == Executor::kAllTracks; };
-  return std::none_of(held.begin(), held.end(), blocks) &&
-         std::none_of(flights_.begin(), flights_.end(),
-                      [&](const auto& flight) { return blocks(flight->track); });
+  return std::ranges::none_of(held, blocks) &&
+         std::ranges::none_of(flights_, blocks, &Flight::track);
 }
 
 void Runner::begin(Batch batch, int track) {

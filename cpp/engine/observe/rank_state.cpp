@@ -25,9 +25,7 @@ const Recorded& most_telling(const std::vector<Recorded>& all) {
     const bool waits = one.awaited.phase != Phase::kNone && !one.is_message();
     return 2 * static_cast<int>(one.stage) + (waits ? 1 : 0);
   };
-  return *std::max_element(all.begin(), all.end(), [&](const Recorded& a, const Recorded& b) {
-    return weight(a) < weight(b);
-  });
+  return *std::ranges::max_element(all, {}, weight);
 }
 
 int64_t since_ns(const Recorded& one) {

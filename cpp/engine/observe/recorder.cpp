@@ -266,8 +266,7 @@ std::vector<Recorded> read_records(const FlightRecord* records, int ranks, size_
       --left;
     }
   }
-  const auto older = [](const Recorded& a, const Recorded& b) { return a.number < b.number; };
-  std::sort(found.begin(), found.end(), older);
+  std::ranges::sort(found, {}, &Recorded::number);
   return found;
 }
 

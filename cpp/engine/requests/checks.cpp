@@ -100,8 +100,7 @@ std::string malformed(const Request& request) {
     if (count < 0 || total > kMostElements) return "a tensor of an impossible shape";
   }
   const auto impossible = [](int64_t split) { return split < 0 || split > kMostElements; };
-  if (kind != Kind::kAddSet &&
-      std::any_of(request.splits.begin(), request.splits.end(), impossible)) {
+  if (kind != Kind::kAddSet && std::ranges::any_of(request.splits, impossible)) {
     return "splits that cannot be";
   }
   return "";

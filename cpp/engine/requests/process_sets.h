@@ -39,10 +39,8 @@ class ProcessSets {
 
   /// The id of the set of exactly these ranks; -1 if there is none.
   int32_t find(const std::vector<int>& ranks) const {
-    for (const auto& [id, members] : sets_) {
-      if (members == ranks) return id;
-    }
-    return -1;
+    const auto found = std::ranges::find(sets_, ranks, &decltype(sets_)::value_type::second);
+    return found == sets_.end() ? -1 : found->first;
   }
 
   /// Freed ids are reused in the order in which they were freed.
