@@ -56,9 +56,11 @@ std::byte* new_output(Entry& entry, size_t t, int64_t rows) {
   return outputs.back()->data();
 }
 
-/// Null if this member has none, and needs none.
-const std::byte* input(const Entry& entry, size_t t) {
-  return t < entry.inputs.size() ? static_cast<const std::byte*>(entry.inputs[t]) : nullptr;
+/// Null if this member has none, and needs none. Streams hold writable memory, but nobody writes to
+/// inputs through them.
+std::byte* input(const Entry& entry, size_t t) {
+  if (t >= entry.inputs.size()) return nullptr;
+  return static_cast<std::byte*>(const_cast<void*>(entry.inputs[t]));
 }
 
 /// The caller's memory, or the engine's if a member need not provide any for data it does not keep.
@@ -75,9 +77,6 @@ std::byte* add_zeros(Flight& flight, const Request& base) {
   std::memset(zeros, 0, bytes);
   return zeros;
 }
-
-/// Streams hold writable memory, but nobody writes to inputs through them.
-std::byte* readable(const std::byte* data) { return const_cast<std::byte*>(data); }
 
 /// Adds rows to the members' streams; the members' rows follow one another in memory.
 template <class RowsOf>
@@ -157,7 +156,7 @@ void Executor::add_same_shape(Flight& flight, Item& item) {
   std::byte* zeros = item.entry == nullptr ? add_zeros(flight, base) : nullptr;
   for (size_t t = 0; t < base.shapes.size(); ++t) {
     const size_t bytes = tensor_bytes(base, t);
-    flight.in[0].add(zeros != nullptr ? zeros : readable(input(*item.entry, t)), bytes);
+    flight.in[0].add(zeros != nullptr ? zeros : input(*item.entry, t), bytes);
     flight.out[0].add(zeros != nullptr ? zeros : output(flight, *item.entry, t, bytes), bytes);
     if (zeros != nullptr) zeros += bytes;
   }
@@ -168,7 +167,7 @@ void Executor::add_gathered(Flight& flight, Item& item) {
   const size_t members = flight.out.size();
   const bool receives = !traits_of(flight.op.kind).to_root() || entry.request.root == context_.rank;
   for (size_t t = 0; t < entry.request.shapes.size(); ++t) {
-    flight.in[0].add(readable(input(entry, t)), tensor_bytes(entry.request, t));
+    flight.in[0].add(input(entry, t), tensor_bytes(entry.request, t));
     if (!receives) continue;
     const int64_t* rows = item.response->sizes.data() + t * members;
     auto& received = entry.handle->received_splits;
@@ -181,8 +180,7 @@ void Executor::add_gathered(Flight& flight, Item& item) {
 WorkPtr Executor::exchange(Flight& flight) {
   const Entry& entry = *flight.items[0].entry;
   const size_t row = row_bytes(entry.request, 0);
-  deal(flight.in, readable(input(entry, 0)), row,
-       [&](size_t m) { return entry.request.splits[m]; });
+  deal(flight.in, input(entry, 0), row, [&](size_t m) { return entry.request.splits[m]; });
   return std::make_unique<RowExchange>(
       backend_, flight.op, flight.in, flight.out,
       RowExchange::Plan{entry.request.splits, row, most_rows(entry.request.shapes[0]),
@@ -203,7 +201,7 @@ void Executor::add_dealt(Flight& flight, Item& item) {
   for (size_t t = 0; t < entry.request.shapes.size(); ++t) {
     const int64_t rows = entry.request.shapes[t][0];
     const size_t row = row_bytes(entry.request, t);
-    deal(flight.in, readable(input(entry, t)), row,
+    deal(flight.in, input(entry, t), row,
          [&](size_t m) { return rows_of(rows, members, static_cast<int>(m)); });
     const int64_t own_rows = rows_of(rows, members, own);
     flight.out[0].add(new_output(entry, t, own_rows), static_cast<size_t>(own_rows) * row);
@@ -214,7 +212,7 @@ void Executor::add_pieces(Flight& flight, Item& item) {
   Entry& entry = *item.entry;
   if (entry.request.root == context_.rank) {
     for (size_t m = 0; m < flight.in.size(); ++m) {
-      flight.in[m].add(readable(input(entry, m)), tensor_bytes(entry.request, 0));
+      flight.in[m].add(input(entry, m), tensor_bytes(entry.request, 0));
     }
   }
   const size_t bytes = tensor_bytes(entry.request, 0);
