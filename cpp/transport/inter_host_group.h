@@ -47,12 +47,6 @@ class InterHostGroup {
 
   int hosts() const { return members_.hosts(); }
   int host() const { return host_of(rank_); }
-  template <class Visit>
-  void for_other_hosts(Visit visit) const {
-    for (int h = 0; h < hosts(); ++h) {
-      if (h != host()) visit(h);
-    }
-  }
   int host_of(int member) const { return members_.host_of(member); }
   const std::vector<int>& members_on(int host) const { return members_.ranks_on(host); }
   /// A member's number among those of its host.

@@ -23,7 +23,9 @@ class InterHostGather {
  private:
   Task send_to_all() {
     std::vector<int> owners;
-    group_.for_other_hosts([&](int host) { owners.push_back(group_.owner(host, group_.rank())); });
+    for (int host = 0; host < group_.hosts(); ++host) {
+      if (host != group_.host()) owners.push_back(group_.owner(host, group_.rank()));
+    }
     co_await open(group_, owners, group_.owned(), greeting_of(op_, op_.longest));
     for (int owner : owners) send_stream(net_, group_.world_rank(owner), in_);
     for (int peer : group_.owned()) {
