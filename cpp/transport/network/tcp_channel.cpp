@@ -193,9 +193,7 @@ void TcpChannel::fail(const std::string& why) {
 }
 
 void TcpChannel::watch(int epoll) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.ptr = static_cast<Channel*>(this);
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = static_cast<Channel*>(this)}};
   if (epoll_ctl(epoll, EPOLL_CTL_ADD, socket_.get(), &event) != 0) {
     throw Error(ErrorCode::kInternal,
                 std::string("cannot watch a socket: ") + std::strerror(errno));
@@ -208,10 +206,8 @@ void TcpChannel::watch_for_room() {
   const bool waits = !out_.idle();
   if (epoll_ < 0 || waits == watches_room_) return;
   watches_room_ = waits;
-  epoll_event event{};
-  event.events = EPOLLIN;
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = static_cast<Channel*>(this)}};
   if (waits) event.events |= EPOLLOUT;
-  event.data.ptr = static_cast<Channel*>(this);
   epoll_ctl(epoll_, EPOLL_CTL_MOD, socket_.get(), &event);
 }
 
