@@ -23,7 +23,7 @@ void reduce_encoded(const Op& op, const Segments& in, const Segments& out) {
 
 void reduce_one(const Op& op, const Segments& in, const Segments& out) {
   if (op.codec != CodecId::kNone) return reduce_encoded(op, in, out);
-  const bool changes = op.scale.pre != 1.0 || op.scale.post != 1.0 || op.dtype == Dtype::kBool;
+  const bool changes = op.scale != Scale{} || op.dtype == Dtype::kBool;
   if (!changes) return copy_stream(in, out);
   Op sum = op;
   // Adasum of one vector is that vector.

@@ -43,6 +43,7 @@ constexpr bool has_reduction(Dtype dtype, ReduceOp op) {
 struct Scale {
   double pre = 1.0;
   double post = 1.0;
+  bool operator==(const Scale&) const = default;
 };
 
 // dst[i] = post * op over k of (pre * srcs[k][i]), folded in order k = 0 .. n-1, n >= 1.

@@ -34,9 +34,7 @@ class HostStage {
         scattered_(target.scattered),
         out_(writes_ ? *target.out : kNothing, form_) {
     for (const Segments& stream : in) sources_.emplace_back(stream, form_);
-    const Scale scale = scales_of(op).on_host;
-    const bool scales = scale.pre != 1.0 || scale.post != 1.0;
-    is_sum_ = !shares_ && (op.dtype == Dtype::kBool || !scales);
+    is_sum_ = !shares_ && (op.dtype == Dtype::kBool || scales_of(op).on_host == Scale{});
     reads_input_ = is_sum_ && !form_.encodes();
     sums_bytes_ = reads_input_ ? 0 : cut.chunk_bytes();
     results_bytes_ = shares_ || in_place_ ? 0 : cut.chunk_bytes();

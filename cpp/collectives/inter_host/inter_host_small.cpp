@@ -65,8 +65,7 @@ class Leaders {
       return reduce.run({0, bytes_}, own, 0, target, source);
     }
     Cursor(in, form_).copy_to(to, {0, bytes_});
-    const Scale& scale = scales_.on_host;
-    const bool is_sum = !group_.shares() && scale.pre == 1.0 && scale.post == 1.0;
+    const bool is_sum = !group_.shares() && scales_.on_host == Scale{};
     if (!is_sum) reduce.run({0, bytes_}, target, 0, target, source);
   }
 
@@ -154,7 +153,7 @@ void add_gathered(const Op& op, std::span<const int> on_hosts, const std::byte* 
       return numbers + static_cast<size_t>(m) * bytes + at;
     };
     const Scale& scale = scales.on_host;
-    const bool is_sum = encodes && members == 1 && scale.pre == 1.0 && scale.post == 1.0;
+    const bool is_sum = encodes && members == 1 && scale == Scale{};
     const Place target(to, 0);
     if (is_sum) {
       std::copy_n(numbers, bytes, to);

@@ -114,7 +114,7 @@ std::string mismatch(const Request& a, int rank_a, const Request& b, int rank_b)
   if (traits.reduces && a.reduce != b.reduce) {
     return differ("reduce operations", name(a.reduce), name(b.reduce));
   }
-  if (traits.reduces && (a.scale.pre != b.scale.pre || a.scale.post != b.scale.post)) {
+  if (traits.reduces && a.scale != b.scale) {
     return differ("scale factors", scale_text(a.scale), scale_text(b.scale));
   }
   if (a.kind == Kind::kAddSet && a.splits != b.splits) {
@@ -128,8 +128,7 @@ bool can_fuse(const Request& a, const Request& b) {
   if (!traits.fusable || a.kind != b.kind || a.set != b.set) return false;
   if (a.dtype != b.dtype || a.codec != b.codec || a.device != b.device) return false;
   if (traits.rooted && a.root != b.root) return false;
-  return !traits.reduces ||
-         (a.reduce == b.reduce && a.scale.pre == b.scale.pre && a.scale.post == b.scale.post);
+  return !traits.reduces || (a.reduce == b.reduce && a.scale == b.scale);
 }
 
 std::string match_key(const Request& request, uint64_t ordinal) {
