@@ -27,8 +27,7 @@ class Ready {
   /// `may_go` tells whether rank 0 can run an operation of a set that it belongs to.
   Batch take(int64_t fusion_bytes, const std::function<bool(int32_t set)>& may_go) {
     Batch batch = take_first(may_go);
-    if (batch.empty()) return batch;
-    if (!batch[0]->result.empty()) return batch;
+    if (batch.empty() || !batch[0]->result.empty()) return batch;
     const Request& base = batch[0]->base();
     int64_t bytes = bytes_of(base);
     take_all(batch, [&](const Pending& next) {

@@ -30,8 +30,7 @@ std::vector<int64_t> sizes_of(const Pending& pending) {
 }  // namespace
 
 Sequencer::Sequencer(const HostMap& hosts, const EngineOptions& options, Send send, bool carries)
-    : size_(hosts.size()),
-      options_(options),
+    : options_(options),
       send_(std::move(send)),
       carries_(carries),
       // Who has used an offer cannot learn any more that the operation has failed for rank 0.
@@ -189,7 +188,10 @@ void Sequencer::complete_if_all(Pending& pending) {
   if (!done->error.empty()) return fail(*done, ErrorCode::kMismatch, done->error);
   const std::string why = cannot_run(*done, sets_, joins_);
   if (why.empty()) {
-    if (done->known != nullptr && done->carriers == done->members) add_numbers(*done);
+    if (done->known != nullptr && done->carriers == done->members) {
+      const Op op = op_of(done->base(), static_cast<size_t>(done->members));
+      done->result = carried_sum(op, reports_.roster(done->set).on_hosts(), done->numbers);
+    }
     return ready_.add(std::move(done));
   }
   const bool by_caller = done->whole() && done->base().kind == Kind::kAddSet;
@@ -276,12 +278,6 @@ Response Sequencer::respond(const Pending& pending) {
   return response;
 }
 
-/// Adds the numbers that came with all members' reports.
-void Sequencer::add_numbers(Pending& pending) {
-  const Op op = op_of(pending.base(), static_cast<size_t>(pending.members));
-  pending.result = carried_sum(op, reports_.roster(pending.set).on_hosts(), pending.numbers);
-}
-
 void Sequencer::apply_to_sets(Pending& pending) {
   Request& base = pending.request;
   if (base.kind == Kind::kAddSet) {
@@ -344,7 +340,7 @@ void Sequencer::batch_done(int64_t bytes, int64_t sleeps) {
 // ---- Short ids ----
 
 void Sequencer::flush() {
-  if (cache_.flush(size_)) send_to_set(0, message_of(Down::kFlush));
+  if (cache_.flush(reports_.roster(0).size())) send_to_set(0, message_of(Down::kFlush));
 }
 
 void Sequencer::receive_flushed(int rank) {

@@ -100,14 +100,12 @@ class Sequencer {
   std::optional<std::string> missing_text(const Pending& pending, const StateOf& state_of);
   void append_item(std::string& out, Pending& pending);
   Response respond(const Pending& pending);
-  void add_numbers(Pending& pending);
   void offer(Pending& pending);
   void flush();
   void send_chunk_bytes(int64_t bytes) { send_to_set(0, message_of(Down::kTune, bytes)); }
   void send_to_set(int32_t set, std::string_view message);
   void tune(const Ready::Batch& batch, int64_t now_ns);
 
-  int size_;
   EngineOptions options_;
   Send send_;
   const bool carries_;
