@@ -35,7 +35,7 @@ class Engine final : Agreement::Listener, Runner::Listener, Driver::Listener {
   using MakeBackend =
       std::function<std::unique_ptr<Backend>(Endpoint&, const HostMap& hosts, MakeNetwork)>;
 
-  /// A backend of this library's transports; null in a world of one.
+  /// A backend of this library's transports.
   static std::unique_ptr<Backend> make_native(Endpoint& endpoint, const HostMap& hosts,
                                               MakeNetwork make_network);
 
