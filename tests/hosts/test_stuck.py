@@ -234,7 +234,7 @@ def test_a_job_that_a_scheduler_suspends_goes_on(bed: Bed, monkeypatch: pytest.M
             pid
             for host in bed.hosts
             for pid, command in host.processes().items()
-            if command.split()[1] == "-c" and "hvd.init" in command
+            if command.split()[1:2] == ["-c"] and "hvd.init" in command
         ]
         assert len(ranks) == 3
         for rank in ranks:

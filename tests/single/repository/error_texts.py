@@ -79,7 +79,8 @@ def _of_python(source: str) -> Iterator[str]:
         elif isinstance(node, ast.Call) and _prints_an_error(node):
             yield from _texts_of(node.args[0], constants, functions)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "refused":
-            yield from _texts_of(node.args[1], constants, functions)
+            for argument in node.args[1:2]:
+                yield from _texts_of(argument, constants, functions)
 
 
 def _makes_an_error(function: ast.expr) -> bool:
