@@ -242,7 +242,7 @@ def test_a_job_that_a_scheduler_suspends_goes_on(bed: Bed, monkeypatch: pytest.M
         time.sleep(4)
         for rank in ranks:
             os.kill(rank, signal.SIGCONT)
-            time.sleep(0.7)  # no host resumes when another does
+            time.sleep(0.5)  # no host resumes when another does
         output, _ = process.communicate(timeout=LIMIT)
         assert process.returncode == 0, output
 

@@ -7,12 +7,12 @@
 namespace sirtaki {
 
 void Sequencer::check_stalls(int64_t now_ns, const StateOf& state_of) {
-  constexpr int64_t kLookNs = 1'000'000'000;  // the driver looks about as often
+  constexpr int64_t kLookNs = 1'250'000'000;  // the driver looks a little more often
   const double limit = options_.stall_shutdown_seconds;
   const int64_t limit_ns = ns_of(limit);
   if (ended_ || limit_ns <= 0) return;
   for (Pending* pending : reports_.all()) {
-    const int64_t most_ns = std::max(2 * kLookNs, limit_ns / 4);
+    const int64_t most_ns = std::max(kLookNs, limit_ns / 4);
     if (pending->stalled.look(true, now_ns, most_ns) <= limit_ns) continue;
     const std::optional<std::string> missing = missing_text(*pending, state_of);
     if (!missing) continue;

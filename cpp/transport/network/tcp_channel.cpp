@@ -176,15 +176,17 @@ void TcpChannel::close() {
 /// lost host should delay the others.
 bool TcpChannel::is_silent(int64_t limit_ns) {
   constexpr int64_t kNsPerMs = 1'000'000;
-  constexpr uint8_t kProbes = 2;  // of a closed window; a single one may be in flight
+  constexpr int64_t kTickNs = 10'000'000;  // the kernel counts the time since an answer in these
+  constexpr uint8_t kProbes = 2;           // of a closed window; a single one may be in flight
   tcp_info info{};
   socklen_t size = sizeof info;
   if (limit_ns <= 0) return false;
   if (getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
   const bool asked = info.tcpi_unacked > 0 || info.tcpi_probes >= kProbes;
   const int64_t now = now_ns();
-  const bool heard = now - info.tcpi_last_ack_recv * kNsPerMs >= silence_.looked_ns();
-  return silence_.look(asked && !heard, now, limit_ns / 4) >= limit_ns;
+  const bool heard = now - info.tcpi_last_ack_recv * kNsPerMs + kTickNs >= silence_.looked_ns();
+  const bool still = std::exchange(asked_, asked) && asked && !heard;
+  return silence_.look(still, now, limit_ns / 4) >= limit_ns;
 }
 
 void TcpChannel::fail(const std::string& why) {

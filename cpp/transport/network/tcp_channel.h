@@ -66,7 +66,8 @@ class TcpChannel final : public Channel {
   const Fd socket_;  ///< none if it could not be opened
   Pieces sent_, received_;
   StillTime silence_;
-  int epoll_ = -1;  ///< where it is watched
+  bool asked_ = false;  ///< at the last look, the other host had to answer
+  int epoll_ = -1;      ///< where it is watched
   bool watches_room_ = false;
   /// Where it is watched, holds bytes that arrived after those that were asked for.
   std::vector<std::byte> ahead_;
