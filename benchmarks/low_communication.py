@@ -68,6 +68,7 @@ def main(arguments: Sequence[str]) -> int:
         "targets": [asdict(check) for check in checks],
     }
     write_result(file, result)
+    file.with_suffix(".trainings").unlink(missing_ok=True)
     return 0
 
 
@@ -80,21 +81,32 @@ def measure(hosts: int, rate: str, what: str, rounds: int) -> Result:
         return result
 
 
-def losses(steps: int) -> Result:
-    """Train without a limit on the network: synchronous at three rates, and DiLoCo."""
+def losses(steps: int, done: Path) -> Result:
+    """Train without a limit on the network: synchronous at three rates, and DiLoCo.
+
+    The best rate is the one whose worst seed learns most: at a high one some trainings diverge.
+
+    done: keeps the losses of trainings, so that a run that was interrupted need not repeat them.
+    """
+    known: dict[str, float] = json.loads(done.read_text()) if done.exists() else {}
 
     def loss(name: str, seed: int, rate: float) -> float:
-        found = float(run(train, (name, seed, rate, steps), num_proc=_RANKS)[0]["loss"])
-        print(f"{name}, seed {seed}, rate {rate}: {found:.4f}", flush=True)
-        return found
+        training = f"{name}, seed {seed}, rate {rate}, {steps} steps, {SMALL}"
+        training += f", {OPTIONS}" if name == DILOCO else ""
+        if training not in known:
+            known[training] = run(train, (name, seed, rate, steps), num_proc=_RANKS)[0]["loss"]
+            done.write_text(json.dumps(known, indent=1))
+        print(f"{training}: {known[training]:.4f}", flush=True)
+        return known[training]
 
-    tried = {rate: loss(FLOAT32, _SEEDS[0], rate) for rate in _RATES}
-    best = min(tried, key=lambda rate: tried[rate])
+    tried = {rate: [loss(FLOAT32, _SEEDS[0], rate)] for rate in _RATES}
+    while len(tried[best := min(tried, key=lambda rate: max(tried[rate]))]) < len(_SEEDS):
+        tried[best].append(loss(FLOAT32, _SEEDS[len(tried[best])], best))
     return {
         "steps": steps,
         "rates": {str(rate): found for rate, found in tried.items()},
         "rate": best,
-        FLOAT32: [tried[best], *(loss(FLOAT32, seed, best) for seed in _SEEDS[1:])],
+        FLOAT32: tried[best],
         DILOCO: [loss(DILOCO, seed, RATE) for seed in _SEEDS],
     }
 
@@ -103,7 +115,7 @@ def losses(steps: int) -> Result:
 _CASES: dict[str, Callable[[argparse.Namespace], Result]] = {
     "steps": lambda args: measure(_RANKS, "100mbit", "steps", args.rounds),
     "pair": lambda args: measure(2, "1gbit", "pair", max(1, args.rounds // 2)),
-    "losses": lambda args: losses(args.steps),
+    "losses": lambda args: losses(args.steps, Path(args.output, "low_communication.trainings")),
 }
 
 

@@ -162,6 +162,32 @@ def test_targets_of_predictions_are_of_half_of_them_and_of_the_worst(
     assert "| 2 hosts | int8 | 1000 ms | 1210 ms | 21.0% | latency |" in shown
 
 
+def test_the_best_rate_is_the_one_whose_worst_seed_learns_most(
+    targets: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rare = importlib.import_module("low_communication")
+    found = {0.004: [1.4, 1.4, 1.4], 0.008: [1.3, 1.32, 1.31], 0.016: [1.2, 2.0, 1.2]}
+    trained: list[tuple[str, int, float, int]] = []
+
+    def train(_: object, training: tuple[str, int, float, int], num_proc: int) -> object:
+        trained.append(training)
+        name, seed, rate, _steps = training
+        return [{"loss": found[rate][seed] if name == "float32" else 1.325}] * num_proc
+
+    monkeypatch.setattr(rare, "run", train)
+    done = tmp_path / "trainings"
+    learnt = rare.losses(2000, done)
+    assert (learnt["rate"], learnt["float32"], learnt["DiLoCo"]) == (
+        0.008,
+        [1.3, 1.32, 1.31],
+        [1.325] * 3,
+    )
+    assert [rate for _, _, rate, _ in trained].count(0.016) == 2
+    first = len(trained)
+    assert rare.losses(2000, done) == learnt
+    assert len(trained) == first  # an interrupted run goes on where it ended
+
+
 def test_targets_of_rare_exchanges_compare_with_the_synchronous_training(
     targets: ModuleType, summary: ModuleType, tmp_path: Path
 ) -> None:
