@@ -180,7 +180,7 @@ def _pair(text: Text, rounds: int) -> dict[str, Any]:
     names = (ALONE, FLOAT32, INT8, DILOCO)
     trainings = {name: Training(text, name, LARGE) for name in names}
     trainings[ALONE].sleeps = hvd.rank() > 0
-    return _by_turns(trainings, rounds, 4)
+    return _by_turns(trainings, rounds, 15)
 
 
 def _by_turns(trainings: dict[str, Training], rounds: int, steps: int) -> dict[str, Any]:
