@@ -68,7 +68,8 @@ def main(arguments: Sequence[str]) -> int:
         "targets": [asdict(check) for check in checks],
     }
     write_result(file, result)
-    file.with_suffix(".trainings").unlink(missing_ok=True)
+    if "losses" in measured:
+        file.with_suffix(".trainings").unlink()
     return 0
 
 
