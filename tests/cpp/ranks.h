@@ -106,6 +106,9 @@ inline void run_members(int n, size_t chunk_bytes, const std::function<void(Memb
 
 /// `count` elements that depend on `seed` alone; folds of few of them stay finite in any dtype.
 inline Bytes numbers(Dtype dtype, size_t count, uint32_t seed) {
+  if (dtype == Dtype::kC32) return numbers(Dtype::kF16, 2 * count, seed);
+  if (dtype == Dtype::kC64) return numbers(Dtype::kF32, 2 * count, seed);
+  if (dtype == Dtype::kC128) return numbers(Dtype::kF64, 2 * count, seed);
   std::minstd_rand random(seed + 1);
   Bytes bytes(count * size_of(dtype));
   for (size_t i = 0; i < count; ++i) {
