@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from tests.faults.elastic.test_jobs import QUICK
 from tests.faults.elastic.test_outer import PROGRAM, went_where_the_oracle_goes
-from tests.hosts.bed import SSH_PORT, Bed
+from tests.hosts.bed import SSH_PORT, Bed, VirtualHost
 from tests.hosts.jobs import GRACE, RUN
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(150)
-def test_a_host_is_cut_off_and_comes_back_with_the_outer_parameters(bed: Bed) -> None:
+@pytest.mark.parametrize(
+    ("lose", "bring_back"),
+    [
+        pytest.param(
+            VirtualHost.cut_off, VirtualHost.reconnect, id="cut_off", marks=pytest.mark.nightly
+        ),
+        pytest.param(VirtualHost.stop, VirtualHost.resume, id="stopped", marks=pytest.mark.slow),
+    ],
+)
+def test_a_host_is_lost_and_comes_back_with_the_outer_parameters(
+    bed: Bed, lose: Callable[[VirtualHost], None], bring_back: Callable[[VirtualHost], None]
+) -> None:
     first, second, third = (host.address for host in bed.hosts)
     hosts = f"{first}:1,{second}:2,{third}:1"
     flags = ["-np", "4", "--min-np", "1", "-H", hosts, "-p", str(SSH_PORT), *QUICK, *GRACE]
@@ -26,9 +37,9 @@ def test_a_host_is_cut_off_and_comes_back_with_the_outer_parameters(bed: Bed) ->
         for line in job.stdout:
             lines.append(line)
             if "<stdout>:here" in line:  # a rank of the second host waits; the others for it
-                bed.hosts[1].cut_off()
+                lose(bed.hosts[1])
             elif "<stdout>:world" in line:
-                bed.hosts[1].reconnect()
+                bring_back(bed.hosts[1])
     output = "".join(lines)
     sys.stdout.write(output)
     worlds = went_where_the_oracle_goes(output)

@@ -73,12 +73,9 @@ def test_three_hosts_train_the_cifar_10_example(bed: Bed) -> None:
 @pytest.mark.slow
 def test_a_host_that_stops_for_three_seconds_is_not_lost(bed: Bed) -> None:
     with running(bed, *FOR_EVER) as process:
-        pids = list(bed.hosts[1].processes())
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+        bed.hosts[1].stop()
         time.sleep(3)
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+        bed.hosts[1].resume()
         time.sleep(3)
         signal_to(process, signal.SIGINT)
         output, _ = process.communicate(timeout=LIMIT)

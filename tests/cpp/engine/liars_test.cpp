@@ -41,16 +41,19 @@ std::string asking(const Request& request) {
 TEST_CASE("values that no rank asks for are refused where they are read") {
   struct Lie {
     const char* what;
-    Request request;
+    std::string bytes;
   };
   std::vector<Lie> lies;
+  for (const int kind : {14, kKindCount}) {
+    std::string bytes = encoded(sum_of("x"));
+    bytes[0] = static_cast<char>(kind);
+    lies.push_back({"kind", bytes});
+  }
   const auto lie = [&](const char* what, Kind kind, auto change) {
     Request request = named(kind, "x", {2, 3});
     change(request);
-    lies.push_back({what, request});
+    lies.push_back({what, encoded(request)});
   };
-  lie("kind", Kind::kAllreduce, [](Request& r) { r.kind = static_cast<Kind>(14); });
-  lie("kind", Kind::kAllreduce, [](Request& r) { r.kind = static_cast<Kind>(kKindCount); });
   lie("dtype", Kind::kAllreduce, [](Request& r) { r.dtype = static_cast<Dtype>(kDtypeCount); });
   lie("reduction", Kind::kAllreduce,
       [](Request& r) { r.reduce = static_cast<ReduceOp>(kReduceOpCount); });
@@ -70,8 +73,7 @@ TEST_CASE("values that no rank asks for are refused where they are read") {
   lie("control character", Kind::kAllreduce, [](Request& r) { r.name = "\0025.x"; });
   for (const Lie& l : lies) {
     CAPTURE(l.what);
-    const std::string bytes = encoded(l.request);
-    Reader in(bytes);
+    Reader in(l.bytes);
     const Error error = error_of([&] { Request::decode(in); });
     CHECK(error.code == ErrorCode::kInternal);
     CHECK(contains(error.what(), l.what));
