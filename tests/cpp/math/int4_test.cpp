@@ -23,11 +23,7 @@ constexpr size_t kBytes = 32;
 float to_bf16(float value) { return bf16_to_f32(f32_to_bf16(value)); }
 
 /// The byte of a block's number, and by how much its four bits are shifted there.
-std::pair<size_t, int> place_of(size_t number) {
-  const size_t half = number < 56 ? 4 : 2;
-  const size_t within = number % 8;
-  return {2 + number / 8 * 4 + within % half, within < half ? 0 : 4};
-}
+std::pair<size_t, int> place_of(size_t number) { return {2 + number % 30, number < 30 ? 0 : 4}; }
 
 struct Block {
   float scale;
