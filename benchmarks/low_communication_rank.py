@@ -19,6 +19,7 @@ import torch.distributed as dist
 from compressed_step_rank import (
     DDP,
     FLOAT32,
+    INT4,
     INT8,
     INTERFACE,
     POWER_SGD,
@@ -147,7 +148,8 @@ def _wrapped(
         return model, optimizer
     if name == DILOCO:
         return model, hvd.DiLoCo(optimizer, model, **OPTIONS)
-    compression = {FLOAT32: hvd.Compression.none, INT8: hvd.Compression.int8}[name]
+    codecs = hvd.Compression
+    compression = {FLOAT32: codecs.none, INT8: codecs.int8, INT4: codecs.int4}[name]
     named = model.named_parameters()
     return model, hvd.DistributedOptimizer(optimizer, named, compression=compression)
 
@@ -177,7 +179,7 @@ def _steps(text: Text, rounds: int) -> dict[str, Any]:
 
 def _pair(text: Text, rounds: int) -> dict[str, Any]:
     """Measure both hosts, and the first one while the other sleeps."""
-    names = (ALONE, FLOAT32, INT8, DILOCO)
+    names = (ALONE, FLOAT32, INT8, INT4, DILOCO)
     trainings = {name: Training(text, name, LARGE) for name in names}
     trainings[ALONE].sleeps = hvd.rank() > 0
     return _by_turns(trainings, rounds, 15)
