@@ -80,19 +80,22 @@ def test_an_object_that_is_played_again_is_refused() -> None:
         there.parse(CALL, 0, header)
 
 
-def test_an_old_object_that_was_kept_back_is_refused() -> None:
+@pytest.mark.parametrize("others", [1024, 3000])
+def test_an_old_object_that_was_kept_back_is_refused(others: int) -> None:
     here, there = ranks()
     kept = here.header(CALL, 0, DATA)
-    for _ in range(3000):
+    for _ in range(others):
         there.parse(CALL, 0, here.header(CALL, 0, DATA))
     with pytest.raises(HorovodInternalError):
         there.parse(CALL, 0, kept)
 
 
-def test_objects_of_threads_may_overtake_each_other() -> None:
+@pytest.mark.parametrize("others", [1, 1023])
+def test_objects_of_threads_may_overtake_each_other(others: int) -> None:
     here, there = ranks()
-    first, second = here.header(CALL, 0, DATA), here.header(CALL, 0, DATA)
-    there.parse(CALL, 0, second)
+    first = here.header(CALL, 0, DATA)
+    for _ in range(others):
+        there.parse(CALL, 0, here.header(CALL, 0, DATA))
     assert there.parse(CALL, 0, first).size == len(DATA)
 
 

@@ -88,6 +88,18 @@ nb::object totals_of(HeldEngine& engine, int rank) {
   return found;
 }
 
+/// (seconds that threads of a rank of this host were blocked in calls that wait, such calls,
+/// operations that it has asked for). A snapshot reads all records of all ranks for that.
+nb::tuple waits_of(HeldEngine& engine, int rank) {
+  const RankBlock& block = *engine->block_of(rank);
+  uint64_t operations = 0;
+  for (const RankTotals::OfKind& kind : block.totals.kinds) {
+    operations += kind.operations.load(std::memory_order_relaxed);
+  }
+  const uint64_t calls = block.waits.load(std::memory_order_relaxed);
+  return nb::make_tuple(waited_seconds(block, now_ns()), calls, operations);
+}
+
 /// (operations that have ended since, as bytes for `decode_records`; open ones; where to continue;
 /// the number of lost messages).
 nb::tuple drain(HeldEngine& engine, Recorder::Number next,
@@ -153,6 +165,7 @@ void bind_states(nb::module_& m, nb::class_<HeldEngine>& engine) {
 
   engine.def("snapshot", &snapshot_of, "most"_a, "patience"_a);
   engine.def("totals", &totals_of, "rank"_a);
+  engine.def("waits", &waits_of, "rank"_a);
   engine.def("drain", &drain, "next"_a, "open"_a);
   engine.def(
       "be_precise", [](HeldEngine& held, bool wanted) { held->recorder().be_precise(wanted); },

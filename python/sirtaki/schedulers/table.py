@@ -7,6 +7,7 @@ a row is imported only if its variables are set.
 from __future__ import annotations
 
 from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,9 +44,10 @@ _COMMON_AT_START = {"nodes.TORCHRUN": ("MASTER_ADDR",)}
 
 def here(environ: Environ, common: Mapping[str, tuple[str, ...]] = _COMMON) -> Iterator[Scheduler]:
     """Yield those with a variable in the environment. common: see `_COMMON`."""
+    beginnings = tuple(chain(_OF_A_HOST, *common.values()))
+    names = [name for name in environ if name.startswith(beginnings)]  # few, if any
     for row, prefixes in _ROWS.items():
-        beginnings = prefixes + common.get(row, ())
-        if any(name.startswith(beginnings) for name in environ):
+        if any(name.startswith(prefixes + common.get(row, ())) for name in names):
             yield _scheduler(row)
 
 

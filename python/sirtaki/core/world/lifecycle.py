@@ -277,9 +277,9 @@ def _tell_times(world: World) -> None:
     with contextlib.suppress(Exception):  # no error may keep the program from ending
         before, last = _Process.times, world.times()
         seconds, exposed = before[0] + last[0], before[1] + last[1]
-        calls, completed = before[2] + last[2], before[3] + last[3]
-        _Process.times = seconds, exposed, calls, completed
-        told = f"{seconds:.3f} {exposed:.3f} {calls} {completed}"
+        calls, operations = before[2] + last[2], before[3] + last[3]
+        _Process.times = seconds, exposed, calls, operations
+        told = f"{seconds:.3f} {exposed:.3f} {calls} {operations}"
         meeting.store.set(f"{TIMES_KEY}{number}", told.encode(), _TELL_SECONDS)
 
 

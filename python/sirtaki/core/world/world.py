@@ -283,13 +283,9 @@ class World:
     def times(self) -> tuple[float, float, int, int]:
         """Return this rank's time statistics so far.
 
-        Seconds, seconds that threads were blocked in calls that wait, requests for a result, and
-        completed operations.
+        Seconds, seconds that threads were blocked in calls that wait, such calls, and operations.
         """
-        seconds = time.monotonic() - self._joined_at
-        states = {rank: state for rank, state, _ in self.engine.snapshot(0, 0.0)}
-        own = states[self.topology.rank]
-        return seconds, own.exposed_seconds, own.calls, own.completed
+        return time.monotonic() - self._joined_at, *self.engine.waits(self.topology.rank)
 
     def _records(self) -> object:
         self._looked.set()

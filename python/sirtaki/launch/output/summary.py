@@ -12,7 +12,7 @@ class Times(NamedTuple):
     """How a rank spent its time between joining the others and leaving.
 
     seconds: in total. computing: those in which no thread waited in our calls, None if a framework
-    waits in its own code. operations: how many have completed.
+    waits in its own code. operations: how many there were.
     """
 
     seconds: float
@@ -22,10 +22,10 @@ class Times(NamedTuple):
 
 def times_of(told: bytes) -> Times:
     """Parse what a process reported. Raises ValueError."""
-    seconds, exposed, calls, completed = map(float, told.split())
+    seconds, exposed, calls, operations = map(float, told.split())
     # A rank that waited for few results in our calls waited for the others in its framework.
-    computing = max(0.0, seconds - exposed) if 2 * calls >= max(completed, 1) else None
-    return Times(seconds, computing, int(completed))
+    computing = max(0.0, seconds - exposed) if 2 * calls >= max(operations, 1) else None
+    return Times(seconds, computing, int(operations))
 
 
 def summary(told: Sequence[bytes | None]) -> str:

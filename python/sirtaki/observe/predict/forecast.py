@@ -36,8 +36,8 @@ class Form(NamedTuple):
 FORMS = {
     "float32": Form(1.0, 0.0),
     "bf16": Form(0.5, 0.15e-9),
-    "int8": Form(64 / 60 / 4, 0.3e-9, 0.5e-9),
-    "int4": Form(32 / 60 / 4, 0.2e-9, 0.35e-9),
+    "int8": Form(64 / 60 / 4, 0.17e-9, 0.2e-9),
+    "int4": Form(32 / 60 / 4, 0.2e-9, 0.25e-9),
 }
 DILOCO = "DiLoCo"
 
