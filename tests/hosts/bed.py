@@ -147,7 +147,9 @@ class VirtualHost:
         inside.do("ip", "address", "add", f"{self.address6}/64", "dev", "eth0", "nodad")
         inside.do("ip", "link", "set", "eth0", "up")
         if rate is not None:
-            shape = ("root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms")
+            # After a pause, so much passes at any speed: on a slow link whole messages.
+            burst = "64kb" if rate.endswith("mbit") else "256kb"
+            shape = ("root", "tbf", "rate", rate, "burst", burst, "latency", "50ms")
             switch.do("tc", "qdisc", "add", "dev", self._port, *shape)
             inside.do("tc", "qdisc", "add", "dev", "eth0", *shape)
         self._write_hosts_file(hosts)

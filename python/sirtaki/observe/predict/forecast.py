@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from sirtaki.observe.predict.exchange import Setting, seconds_of
+from sirtaki.observe.predict.exchange import Setting, seconds_of, sent_bytes
 from sirtaki.observe.predict.link import Link
 from sirtaki.observe.predict.replay import Cores, Sent, replay
 from sirtaki.observe.predict.steps import Steps, is_gradient
@@ -37,7 +37,7 @@ FORMS = {
     "float32": Form(1.0, 0.0),
     "bf16": Form(0.5, 0.15e-9),
     "int8": Form(64 / 60 / 4, 0.17e-9, 0.2e-9),
-    "int4": Form(32 / 60 / 4, 0.2e-9, 0.25e-9),
+    "int4": Form(32 / 60 / 4, 0.17e-9, 0.2e-9),
 }
 DILOCO = "DiLoCo"
 
@@ -101,14 +101,14 @@ def step_seconds(asked: Question, hosts: int, exchange: str, batch: float = 1.0)
     setting = Setting(hosts, asked.ranks, asked.link, MOVING_COST, cores.waking)
     if exchange != DILOCO:
         form = FORMS[exchange]
-        return replay(here.events, setting, cores, lambda one: _sent(one, form), batch)
+        return replay(here.events, setting, cores, lambda one: _sent(one, form, hosts), batch)
     # Ranks that do not meet compute at different times.
     apart = max(1.0, here.busy / asked.cores)
     alone = replay(
         here.events,
         setting,
         Cores(math.inf, here.busy),
-        lambda one: None if is_gradient(one) else _sent(one, FORMS["float32"]),
+        lambda one: None if is_gradient(one) else _sent(one, FORMS["float32"], hosts),
         batch * apart,
     )
     slowed = setting._replace(cost=MOVING_COST / cores.speed(False))
@@ -117,11 +117,13 @@ def step_seconds(asked: Question, hosts: int, exchange: str, batch: float = 1.0)
     return alone + (outer + agreed) / asked.sync_every
 
 
-def _sent(operation: Operation, form: Form) -> Sent:
+def _sent(operation: Operation, form: Form, hosts: int) -> Sent:
     if not is_gradient(operation):
         return Sent(operation.kind, operation.bytes, MOVING_COST)
-    size, cost = operation.bytes * form.share, MOVING_COST + form.cost / form.share
-    return Sent("allreduce", size, cost, operation.bytes * form.before)
+    size = operation.bytes * form.share
+    # Among more hosts more bytes are sent, but a number is encoded and decoded about as often.
+    coding = form.cost / sent_bytes("allreduce", form.share, hosts, 1)
+    return Sent("allreduce", size, MOVING_COST + coding, operation.bytes * form.before)
 
 
 def _bound(asked: Question, hosts: int, exchange: str, step: float) -> str:
