@@ -274,6 +274,14 @@ class TestReplay:
         assert by["int4"] - 0.019 - 0.0016 == pytest.approx(0.08 * 2 / 15, rel=0.15)
         assert by[DILOCO] - 0.019 == pytest.approx(0.008, rel=0.05)
 
+    @pytest.mark.parametrize("hosts", [2, 4, 8, 16])
+    def test_a_codec_takes_as_long_on_any_number_of_hosts(self, hosts: int) -> None:
+        size, form = 800_000_000, FORMS["int8"]
+        step = step_of(made((10, 11, 11, size)), Link(1e15, 0.0), hosts=hosts, exchange="int8")
+        moving = sent_bytes("allreduce", size * form.share, hosts, 1) * MOVING_COST
+        coding = step - 0.019 - size * form.before - moving
+        assert coding == pytest.approx(size * form.cost, rel=0.05)
+
     def test_moving_data_takes_cores_from_computation(self) -> None:
         assert Cores(2.0, 1.0).taken == 0
         assert Cores(1.0, 1.0).taken == 1

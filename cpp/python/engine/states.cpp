@@ -88,10 +88,10 @@ nb::object totals_of(HeldEngine& engine, int rank) {
   return found;
 }
 
-/// (seconds that threads of a rank of this host were blocked in calls that wait, such calls,
-/// operations that it has asked for). A snapshot reads all records of all ranks for that.
-nb::tuple waits_of(HeldEngine& engine, int rank) {
-  const RankBlock& block = *engine->block_of(rank);
+/// (seconds that threads of this rank were blocked in calls that wait, such calls, operations that
+/// it has asked for). A snapshot reads all records of all ranks for that.
+nb::tuple waits_of(HeldEngine& engine) {
+  const RankBlock& block = *engine->block_of(engine->rank());
   uint64_t operations = 0;
   for (const RankTotals::OfKind& kind : block.totals.kinds) {
     operations += kind.operations.load(std::memory_order_relaxed);
@@ -165,7 +165,7 @@ void bind_states(nb::module_& m, nb::class_<HeldEngine>& engine) {
 
   engine.def("snapshot", &snapshot_of, "most"_a, "patience"_a);
   engine.def("totals", &totals_of, "rank"_a);
-  engine.def("waits", &waits_of, "rank"_a);
+  engine.def("waits", &waits_of);
   engine.def("drain", &drain, "next"_a, "open"_a);
   engine.def(
       "be_precise", [](HeldEngine& held, bool wanted) { held->recorder().be_precise(wanted); },

@@ -285,7 +285,7 @@ class World:
 
         Seconds, seconds that threads were blocked in calls that wait, such calls, and operations.
         """
-        return time.monotonic() - self._joined_at, *self.engine.waits(self.topology.rank)
+        return time.monotonic() - self._joined_at, *self.engine.waits()
 
     def _records(self) -> object:
         self._looked.set()
