@@ -147,7 +147,7 @@ class VirtualHost:
         inside.do("ip", "address", "add", f"{self.address6}/64", "dev", "eth0", "nodad")
         inside.do("ip", "link", "set", "eth0", "up")
         if rate is not None:
-            # After a pause, so much passes at any speed: on a slow link whole messages.
+            # So much passes at any speed after a pause: with more, whole messages on slow links.
             burst = "64kb" if rate.endswith("mbit") else "256kb"
             shape = ("root", "tbf", "rate", rate, "burst", burst, "latency", "50ms")
             switch.do("tc", "qdisc", "add", "dev", self._port, *shape)

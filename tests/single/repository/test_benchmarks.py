@@ -207,7 +207,7 @@ def test_targets_of_rare_exchanges_compare_with_the_synchronous_training(
         "pair": {
             "parameters": 10**7,
             "contenders": contenders(
-                no_exchange=1.0, float32=1.3, int8=1.1, int4=1.06, DiLoCo=1.04
+                no_exchange=1.0, float32=1.3, int8=1.1, int4=1.05, DiLoCo=1.04
             ),
         },
         "losses": {"steps": 2000, "float32": [1.5, 1.5, 1.5], "DiLoCo": [1.5, 1.52, 1.54]},
@@ -217,7 +217,8 @@ def test_targets_of_rare_exchanges_compare_with_the_synchronous_training(
         "float32's bytes a step to DiLoCo's at least 400": True,
         "DiLoCo's step of one without exchange at most 1.05": True,
         "DiLoCo's loss of the synchronous one at most 1.01": False,
-        "speed-up of two hosts at 1 Gbit/s, int4 at least 1.9": False,
+        "speed-up of two hosts at 1 Gbit/s, int8 at least 1.9": False,
+        "speed-up of two hosts at 1 Gbit/s, int4 at least 1.9": True,
         "speed-up of two hosts at 1 Gbit/s, DiLoCo at least 1.9": True,
     }
     machine = dict.fromkeys(("cores", "cpu", "kernel", "load", "python"), 1)
